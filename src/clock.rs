@@ -1,0 +1,63 @@
+//! The one clock that both processes of a host share.
+
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+
+/// Nanoseconds on `CLOCK_MONOTONIC`: comparable between the processes of one host, never set back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, Default)]
+#[serde(transparent)]
+pub struct MonoNanos(pub u64);
+
+impl MonoNanos {
+    /// The time now.
+    #[must_use]
+    pub fn now() -> Self {
+        let now = clock_gettime(ClockId::Monotonic);
+        let secs = u64::try_from(now.tv_sec).unwrap_or(0);
+        let nanos = u64::try_from(now.tv_nsec).unwrap_or(0);
+        Self(secs * 1_000_000_000 + nanos)
+    }
+
+    /// How long ago `earlier` was; zero if it lies ahead.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+
+    /// How long ago this was; zero if it lies ahead.
+    #[must_use]
+    pub fn elapsed(self) -> Duration {
+        Self::now().since(self)
+    }
+}
+
+/// Translates monotonic times into wall clock times for spans. Anchored once, so spans of one process never reorder
+/// when the wall clock is set.
+#[derive(Debug, Clone, Copy)]
+pub struct WallAnchor {
+    wall: std::time::SystemTime,
+    mono: MonoNanos,
+}
+
+impl WallAnchor {
+    /// Anchors the two clocks to each other.
+    #[must_use]
+    #[expect(clippy::disallowed_methods, reason = "the one place where the wall clock is read")]
+    pub fn now() -> Self {
+        Self { wall: std::time::SystemTime::now(), mono: MonoNanos::now() }
+    }
+
+    /// The wall clock time of `at`.
+    #[must_use]
+    pub fn wall(&self, at: MonoNanos) -> std::time::SystemTime {
+        if at >= self.mono { self.wall + at.since(self.mono) } else { self.wall - self.mono.since(at) }
+    }
+
+    /// Seconds since the Unix epoch at `at`.
+    #[must_use]
+    pub fn unix_seconds(&self, at: MonoNanos) -> f64 {
+        self.wall(at).duration_since(std::time::UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
+    }
+}

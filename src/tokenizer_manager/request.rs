@@ -1,0 +1,180 @@
+//! One request in the table: what arrived and was not yet taken, and its end.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::Notify;
+
+use super::submit::SubmitError;
+use crate::io_struct::{AbortKind, FinishReason, Rid, TokenId, TokenLogprob};
+
+/// Token counts of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Usage {
+    /// Tokens of the prompt.
+    pub prompt_tokens: u32,
+    /// Output tokens so far.
+    pub completion_tokens: u32,
+    /// Prompt tokens that were found in the prefix cache.
+    pub cached_tokens: u32,
+    /// How often the request had to give its KV pages back.
+    pub num_retractions: u32,
+}
+
+/// News of a request: everything since the last time somebody asked.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct GenerateOutput {
+    /// New text, whole characters only.
+    pub text: String,
+    /// New tokens.
+    pub output_ids: Vec<TokenId>,
+    /// One for each new token, if asked for.
+    pub logprobs: Vec<TokenLogprob>,
+    /// Set on the last news.
+    pub finish_reason: Option<FinishReason>,
+    /// Counts so far.
+    pub usage: Usage,
+}
+
+impl GenerateOutput {
+    fn append(&mut self, news: Self) {
+        self.text.push_str(&news.text);
+        self.output_ids.extend(news.output_ids);
+        self.logprobs.extend(news.logprobs);
+        self.finish_reason = news.finish_reason;
+        self.usage = news.usage;
+    }
+}
+
+/// The table's half of a request. Never blocks and never grows beyond the output itself.
+#[derive(Debug, Default)]
+pub struct RequestState {
+    inner: Mutex<Inner>,
+    changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    admitted: bool,
+    pending: Option<GenerateOutput>,
+    ended: bool,
+}
+
+impl RequestState {
+    /// The scheduler has taken the request in.
+    pub fn admit(&self) {
+        self.lock().admitted = true;
+        self.changed.notify_one();
+    }
+
+    /// Something arrived. Nothing is accepted after the end.
+    pub fn push(&self, news: GenerateOutput) {
+        {
+            let mut inner = self.lock();
+            if inner.ended {
+                return;
+            }
+            inner.admitted = true;
+            inner.ended = news.finish_reason.is_some();
+            match &mut inner.pending {
+                Some(pending) => pending.append(news),
+                None => inner.pending = Some(news),
+            }
+        }
+        self.changed.notify_one();
+    }
+
+    /// Has the last news arrived?
+    #[must_use]
+    pub fn ended(&self) -> bool {
+        self.lock().ended
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The caller's half of a request. Dropping it before the end aborts the request everywhere.
+pub struct RequestStream {
+    rid: Rid,
+    prompt_ids: Arc<[TokenId]>,
+    state: Arc<RequestState>,
+    finished: bool,
+    on_drop: Option<Box<dyn FnOnce() + Send + Sync>>,
+}
+
+impl RequestStream {
+    /// Pairs with `state`; `on_drop` runs once, whether the request ended or not.
+    pub fn new(
+        rid: Rid,
+        prompt_ids: Arc<[TokenId]>,
+        state: Arc<RequestState>,
+        on_drop: impl FnOnce() + Send + Sync + 'static,
+    ) -> Self {
+        Self { rid, prompt_ids, state, finished: false, on_drop: Some(Box::new(on_drop)) }
+    }
+
+    /// The request's id.
+    #[must_use]
+    pub fn rid(&self) -> &Rid {
+        &self.rid
+    }
+
+    /// The prompt as the model sees it.
+    #[must_use]
+    pub fn prompt_ids(&self) -> &[TokenId] {
+        &self.prompt_ids
+    }
+
+    /// Waits until the scheduler has taken the request in, so that a refusal is still an HTTP status.
+    ///
+    /// # Errors
+    /// The request was refused, or its engine died.
+    pub async fn admitted(&mut self) -> Result<(), SubmitError> {
+        loop {
+            let changed = self.state.changed.notified();
+            {
+                let inner = self.state.lock();
+                if let Some(FinishReason::Abort { message, kind }) =
+                    inner.pending.as_ref().and_then(|news| news.finish_reason.as_ref())
+                {
+                    return Err(match kind {
+                        AbortKind::QueueFull => SubmitError::QueueFull(message.clone()),
+                        AbortKind::TooLarge => {
+                            SubmitError::ContextLength { param: "prompt".to_owned(), message: message.clone() }
+                        }
+                        AbortKind::EngineDead => SubmitError::EngineDead,
+                        AbortKind::Requested | AbortKind::StepFailed => SubmitError::Failed(message.clone()),
+                    });
+                }
+                if inner.admitted {
+                    return Ok(());
+                }
+            }
+            changed.await;
+        }
+    }
+
+    /// The next news; `None` after the last.
+    pub async fn next(&mut self) -> Option<GenerateOutput> {
+        if self.finished {
+            return None;
+        }
+        loop {
+            let changed = self.state.changed.notified();
+            if let Some(news) = self.state.lock().pending.take() {
+                self.finished = news.finish_reason.is_some();
+                return Some(news);
+            }
+            changed.await;
+        }
+    }
+}
+
+impl Drop for RequestStream {
+    fn drop(&mut self) {
+        if let Some(on_drop) = self.on_drop.take() {
+            on_drop();
+        }
+    }
+}
