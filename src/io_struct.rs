@@ -264,6 +264,13 @@ pub struct StepInfo {
     pub tokens: u32,
     /// Sequences in the batch.
     pub requests: u32,
+}
+
+/// A step that began and has not ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepInFlight {
+    /// Which.
+    pub step: StepInfo,
     /// When it began.
     pub began: MonoNanos,
 }
@@ -276,7 +283,7 @@ pub struct Heartbeat {
     /// Batches that ended.
     pub batches: u64,
     /// The step in flight.
-    pub step: Option<StepInfo>,
+    pub step: Option<StepInFlight>,
     /// Messages received and not yet seen by the scheduler.
     pub inbox: u32,
     /// Requests without a place in the batch.

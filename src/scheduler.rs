@@ -1,1 +1,253 @@
-//! stub
+//! Station 3: decides what runs, and vouches for the probes that had to wait for it.
+
+pub mod event_loop;
+pub mod request;
+pub mod schedule_batch;
+pub mod kv_pool;
+pub mod outbox;
+pub mod vitals;
+mod batch_result;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::clock::MonoNanos;
+use crate::io_struct::{
+    AbortKind, AbortReq, EngineEvent, EngineOutput, Envelope, FromEngine, HealthCheckOutput, HttpWorkerIpc, ProbeId,
+    Purpose, Rid, ToEngine, TokenizedGenerateReqInput,
+};
+use crate::model_runner::{ModelRunner, PAGE_SIZE};
+use crate::telemetry::labels::{Hop, ProbeBranch};
+use kv_pool::KvPool;
+use outbox::Outbox;
+use request::Request;
+use vitals::VitalsPage;
+
+/// Limits of the scheduler.
+#[derive(Debug, Clone, Copy)]
+pub struct SchedulerConfig {
+    /// The most prompt tokens of one step.
+    pub chunked_prefill_size: usize,
+    /// The most requests that run at once.
+    pub max_running_requests: usize,
+    /// The most requests that wait.
+    pub max_queued_requests: usize,
+    /// KV pool size in tokens.
+    pub max_total_tokens: usize,
+}
+
+/// What reaches the scheduler.
+#[derive(Debug)]
+pub enum SchedulerInput {
+    /// A message of a frontend.
+    Message(HttpWorkerIpc, Envelope<ToEngine>),
+    /// A frontend's connection ended: nobody waits for its requests any more.
+    WorkerGone(HttpWorkerIpc),
+}
+
+/// Where input comes from; taken twice in a step.
+pub trait Inbox {
+    /// Everything that has arrived, oldest first; never waits.
+    fn take(&mut self) -> Vec<SchedulerInput>;
+}
+
+/// What a step did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Turn {
+    /// A batch ran.
+    Worked,
+    /// Requests wait, and yet no batch could be formed.
+    Blocked,
+    /// Nothing to do.
+    Idle,
+}
+
+/// A probe that met a busy scheduler.
+#[derive(Debug)]
+struct ParkedProbe {
+    worker: HttpWorkerIpc,
+    probe: ProbeId,
+    request: TokenizedGenerateReqInput,
+    sent_at: MonoNanos,
+}
+
+/// The scheduler: no clock, no channel, no thread. [`event_loop`] turns it.
+pub struct Scheduler {
+    runner: Box<dyn ModelRunner>,
+    config: SchedulerConfig,
+    waiting: VecDeque<Request>,
+    running: Vec<Request>,
+    return_health_check_ipcs: VecDeque<ParkedProbe>,
+    kv_pool: KvPool,
+    vitals: Arc<VitalsPage>,
+    steps: u64,
+}
+
+impl Scheduler {
+    /// A scheduler for `runner` that shows its counts on `vitals`.
+    #[must_use]
+    pub fn new(runner: Box<dyn ModelRunner>, config: SchedulerConfig, vitals: Arc<VitalsPage>) -> Self {
+        Self {
+            runner,
+            config,
+            waiting: VecDeque::new(),
+            running: Vec::new(),
+            return_health_check_ipcs: VecDeque::new(),
+            kv_pool: KvPool::new(config.max_total_tokens / PAGE_SIZE),
+            vitals,
+            steps: 0,
+        }
+    }
+
+    /// One turn: take in what arrived, run at most one batch, then vouch for the probes that had to wait for it.
+    ///
+    /// Input is taken again after the batch: a probe that arrived while it ran is vouched for by its result too, and
+    /// waits for the rest of one step, never for a second one.
+    pub fn step(&mut self, inbox: &mut dyn Inbox, out: &mut dyn Outbox) -> Turn {
+        self.process_input_requests(inbox.take(), out);
+        self.run_parked_probe_if_idle(out);
+        let ran = self.run_batch(out);
+        if ran {
+            self.process_input_requests(inbox.take(), out);
+            self.maybe_send_health_check_signal(out); // after the batch: a reply proves that the device moved
+        }
+        self.publish_vitals();
+        match (ran, self.is_fully_idle() && self.return_health_check_ipcs.is_empty()) {
+            (true, _) => Turn::Worked,
+            (false, true) => Turn::Idle,
+            (false, false) => Turn::Blocked,
+        }
+    }
+
+    /// Nothing runs and nothing waits but probes.
+    #[must_use]
+    pub fn is_fully_idle(&self) -> bool {
+        self.running.is_empty() && self.waiting.is_empty()
+    }
+
+    /// Looks at each arrival, once.
+    fn process_input_requests(&mut self, inbox: Vec<SchedulerInput>, out: &mut dyn Outbox) {
+        for input in inbox {
+            match input {
+                SchedulerInput::Message(worker, Envelope { msg, sent_at }) => match msg {
+                    ToEngine::Hello(_) => {}
+                    ToEngine::Generate(request) => self.process_generate(worker, request, sent_at, out),
+                    ToEngine::Abort(AbortReq { rid }) => self.forget(|owner, id| *owner == worker && *id == rid),
+                },
+                SchedulerInput::WorkerGone(worker) => self.forget(|owner, _| *owner == worker),
+            }
+        }
+        self.publish_vitals();
+    }
+
+    fn process_generate(
+        &mut self,
+        worker: HttpWorkerIpc,
+        request: TokenizedGenerateReqInput,
+        sent_at: MonoNanos,
+        out: &mut dyn Outbox,
+    ) {
+        let rid = request.rid.clone();
+        let event = |out: &mut dyn Outbox, event| out.send(&worker, FromEngine::Event(event));
+        event(out, EngineEvent::HopLeft { rid: rid.clone(), hop: Hop::Inbox });
+        event(out, EngineEvent::HopEntered { rid: rid.clone(), hop: Hop::ProcessInput });
+        let branch = self.probe_branch(request.purpose);
+        if let Some(branch) = branch {
+            event(out, EngineEvent::ProbeBranch { rid: rid.clone(), branch });
+        }
+        event(out, EngineEvent::HopLeft { rid: rid.clone(), hop: Hop::ProcessInput });
+        if let (Some(ProbeBranch::Busy), Purpose::HealthCheck(probe)) = (branch, request.purpose) {
+            event(out, EngineEvent::HopEntered { rid: rid.clone(), hop: Hop::ReturnHealthCheckIpcs });
+            self.return_health_check_ipcs.push_back(ParkedProbe { worker, probe, request, sent_at });
+            return;
+        }
+        if let Err((kind, message)) = self.admit(&request) {
+            out.send(&worker, request::abort_output(&request, kind, message));
+            return;
+        }
+        if request.purpose == Purpose::Serve {
+            event(out, EngineEvent::HopEntered { rid, hop: Hop::Queue });
+        }
+        self.waiting.push_back(Request::new(worker, request));
+    }
+
+    /// A probe must not queue behind a long prefill, so a busy scheduler parks it. `None` for other requests.
+    fn probe_branch(&self, purpose: Purpose) -> Option<ProbeBranch> {
+        match purpose {
+            Purpose::Serve => None,
+            Purpose::HealthCheck(_) if self.is_fully_idle() => Some(ProbeBranch::Idle),
+            Purpose::HealthCheck(_) => Some(ProbeBranch::Busy),
+        }
+    }
+
+    /// Is there a place for `request`, now or later?
+    fn admit(&self, request: &TokenizedGenerateReqInput) -> Result<(), (AbortKind, String)> {
+        let asked = request.input_ids.len() + request.sampling_params.max_new_tokens as usize;
+        let pool = self.kv_pool.total_tokens();
+        if asked > pool {
+            let message = format!("prompt and output need {asked} tokens, the KV pool (--max-total-tokens) has {pool}");
+            return Err((AbortKind::TooLarge, message));
+        }
+        let free_places = self.config.max_running_requests.saturating_sub(self.running.len());
+        if request.purpose == Purpose::Serve && self.waiting.len() >= free_places + self.config.max_queued_requests {
+            let limit = self.config.max_queued_requests;
+            let message = format!("{limit} requests wait already (--max-queued-requests); try again later");
+            return Err((AbortKind::QueueFull, message));
+        }
+        Ok(())
+    }
+
+    /// Drops requests and probes, wherever they are, and takes their KV pages back.
+    fn forget(&mut self, is_gone: impl Fn(&HttpWorkerIpc, &Rid) -> bool) {
+        self.waiting.retain(|request| !is_gone(&request.worker, &request.rid));
+        self.return_health_check_ipcs.retain(|parked| !is_gone(&parked.worker, &parked.request.rid));
+        let kv_pool = &mut self.kv_pool;
+        self.running.retain_mut(|request| {
+            let gone = is_gone(&request.worker, &request.rid);
+            if gone {
+                kv_pool.release(&mut request.pages);
+            }
+            !gone
+        });
+    }
+
+    /// Answers every parked probe. Called after a good batch result, and only then: a loop that turns proves nothing.
+    fn maybe_send_health_check_signal(&mut self, out: &mut dyn Outbox) {
+        for ParkedProbe { worker, probe, request: TokenizedGenerateReqInput { rid, .. }, .. } in
+            self.return_health_check_ipcs.drain(..)
+        {
+            let left = EngineEvent::HopLeft { rid: rid.clone(), hop: Hop::ReturnHealthCheckIpcs };
+            out.send(&worker, FromEngine::Event(left));
+            let answer = HealthCheckOutput { rid, probe };
+            out.send(&worker, FromEngine::Output(EngineOutput::HealthCheck(answer)));
+        }
+    }
+
+    /// When the work that the probes waited for is gone (aborted, failed), the oldest runs after all, and vouches for
+    /// the others.
+    fn run_parked_probe_if_idle(&mut self, out: &mut dyn Outbox) {
+        if !self.is_fully_idle() {
+            return;
+        }
+        if let Some(ParkedProbe { worker, request, .. }) = self.return_health_check_ipcs.pop_front() {
+            let left = EngineEvent::HopLeft { rid: request.rid.clone(), hop: Hop::ReturnHealthCheckIpcs };
+            out.send(&worker, FromEngine::Event(left));
+            self.waiting.push_back(Request::new(worker, request));
+        }
+    }
+
+    fn publish_vitals(&self) {
+        let serves = |request: &&Request| request.purpose == Purpose::Serve;
+        let oldest = self.return_health_check_ipcs.front().map(|parked| parked.sent_at);
+        self.vitals.set_queues(&vitals::Queues {
+            waiting: self.waiting.iter().filter(serves).count(),
+            running: self.running.iter().filter(serves).count(),
+            return_health_check_ipcs: self.return_health_check_ipcs.len(),
+            return_health_check_oldest: oldest,
+            kv_used_tokens: self.kv_pool.used_tokens(),
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,134 @@
+//! Runs the planned step and hands out what came of it.
+
+use std::collections::BTreeMap;
+
+use super::outbox::Outbox;
+use super::request::Request;
+use super::schedule_batch::{Slot, slice};
+use super::{Purpose, Scheduler};
+use crate::io_struct::{
+    AbortKind, BatchTokenIdOutput, EngineEvent, EngineOutput, FinishReason, FromEngine, HttpWorkerIpc, TokenIdOutput,
+};
+use crate::model_runner::{Logits, SequenceSlice, sampler};
+use crate::telemetry::labels::Hop;
+
+/// What the requests of each frontend got.
+type News = BTreeMap<HttpWorkerIpc, Vec<TokenIdOutput>>;
+
+impl Scheduler {
+    /// Runs at most one batch. True if one ran and its result is good.
+    pub(super) fn run_batch(&mut self, out: &mut dyn Outbox) -> bool {
+        let slots = self.schedule_batch(out);
+        if slots.is_empty() {
+            return false;
+        }
+        self.steps += 1;
+        let info = self.step_info(&slots);
+        self.publish_vitals();
+        out.broadcast(FromEngine::Event(EngineEvent::StepBegan(info)));
+        let slices: Vec<SequenceSlice<'_>> = slots.iter().map(|slot| slice(&self.running[slot.index], slot)).collect();
+        let result = self.runner.forward(&slices);
+        out.broadcast(FromEngine::Event(EngineEvent::StepEnded(info)));
+        self.leave_forward(out);
+        match result {
+            Ok(logits) => {
+                self.process_batch_result(&slots, &logits, out);
+                true
+            }
+            Err(error) => {
+                tracing::error!(step = info.number, %error, "step failed, its requests end");
+                self.fail_batch(&slots, &error.to_string(), out);
+                false
+            }
+        }
+    }
+
+    /// Samples, appends, and sends each frontend its news in one message.
+    fn process_batch_result(&mut self, slots: &[Slot], logits: &Logits, out: &mut dyn Outbox) {
+        let eos = self.runner.info().eos_token_ids.clone();
+        let mut rows = logits.rows();
+        let mut news = News::new();
+        for slot in slots {
+            let request = &mut self.running[slot.index];
+            let was_decoding = request.is_decoding();
+            request.computed += slot.tokens;
+            if request.computed < request.tokens.len() {
+                continue; // a chunk in the middle of its prompt
+            }
+            let output = if request.params.max_new_tokens == 0 {
+                request.output(None, Vec::new(), Some(FinishReason::Length(0)))
+            } else {
+                let row = rows.next().expect("the runner returns a row for each slice that wants one");
+                let sampled = sampler::sample(row, &request.sampling_input());
+                request.tokens.push(sampled.token);
+                let finish_reason = request.finish_reason(sampled.token, &eos);
+                request.output(Some(sampled.token), sampled.logprob.into_iter().collect(), finish_reason)
+            };
+            send_hops(request, was_decoding, output.finish_reason.is_some(), out);
+            news.entry(request.worker.clone()).or_default().push(output);
+        }
+        self.release_finished(&news);
+        send_news(news, out);
+    }
+
+    fn fail_batch(&mut self, slots: &[Slot], message: &str, out: &mut dyn Outbox) {
+        let mut news = News::new();
+        for slot in slots {
+            let request = &self.running[slot.index];
+            let reason = FinishReason::Abort { message: message.to_owned(), kind: AbortKind::StepFailed };
+            news.entry(request.worker.clone()).or_default().push(request.output(None, Vec::new(), Some(reason)));
+        }
+        self.release_finished(&news);
+        send_news(news, out);
+    }
+
+    /// Takes the finished requests out of the batch and their pages back.
+    fn release_finished(&mut self, news: &News) {
+        let finished = |request: &Request| {
+            news.get(&request.worker).is_some_and(|outputs| {
+                outputs.iter().any(|output| output.rid == request.rid && output.finish_reason.is_some())
+            })
+        };
+        let kv_pool = &mut self.kv_pool;
+        self.running.retain_mut(|request| {
+            let done = finished(request);
+            if done {
+                kv_pool.release(&mut request.pages);
+            }
+            !done
+        });
+    }
+
+    /// A probe is in the batch for its first and only step.
+    fn leave_forward(&self, out: &mut dyn Outbox) {
+        for request in self.running.iter().filter(|request| request.purpose != Purpose::Serve) {
+            let left = EngineEvent::HopLeft { rid: request.rid.clone(), hop: Hop::Forward };
+            out.send(&request.worker, FromEngine::Event(left));
+        }
+    }
+}
+
+/// Prefill ends with the first token, decode with the last; a probe's batch ends at once.
+fn send_hops(request: &Request, was_decoding: bool, finished: bool, out: &mut dyn Outbox) {
+    let rid = || request.rid.clone();
+    let mut event = |event| out.send(&request.worker, FromEngine::Event(event));
+    if request.purpose != Purpose::Serve {
+        event(EngineEvent::HopLeft { rid: rid(), hop: Hop::RunBatch });
+        return;
+    }
+    if !was_decoding {
+        event(EngineEvent::HopLeft { rid: rid(), hop: Hop::Prefill });
+        if !finished {
+            event(EngineEvent::HopEntered { rid: rid(), hop: Hop::Decode });
+        }
+    } else if finished {
+        event(EngineEvent::HopLeft { rid: rid(), hop: Hop::Decode });
+    }
+}
+
+fn send_news(news: News, out: &mut dyn Outbox) {
+    for (worker, outputs) in news {
+        let output = EngineOutput::BatchTokenId(BatchTokenIdOutput { outputs });
+        out.send(&worker, FromEngine::Output(output));
+    }
+}

@@ -1,0 +1,134 @@
+//! One request inside the scheduler: its tokens, its pages, and how far it has come.
+
+use crate::io_struct::{
+    AbortKind, BatchTokenIdOutput, EngineOutput, FinishReason, FromEngine, HttpWorkerIpc, Purpose, Rid, SamplingParams,
+    TokenId, TokenIdOutput, TokenLogprob, TokenizedGenerateReqInput,
+};
+use crate::model_runner::PageId;
+use crate::model_runner::sampler::SamplingInput;
+
+/// A request that waits or runs.
+#[derive(Debug)]
+pub struct Request {
+    /// Who asked.
+    pub worker: HttpWorkerIpc,
+    /// Its id, unique for its worker.
+    pub rid: Rid,
+    /// Why it exists.
+    pub purpose: Purpose,
+    /// How to sample and when to stop.
+    pub params: SamplingParams,
+    /// Logprobs wanted, with so many rivals.
+    pub top_logprobs: Option<u32>,
+    /// Prompt and output.
+    pub tokens: Vec<TokenId>,
+    /// Length of the prompt.
+    pub prompt_len: usize,
+    /// Tokens whose keys and values are in the pool.
+    pub computed: usize,
+    /// Its pages of the pool, in order.
+    pub pages: Vec<PageId>,
+    /// Drives sampling; drawn once, so that a retracted request goes on as if nothing had happened.
+    pub seed: u64,
+    /// How often it gave its pages back.
+    pub num_retractions: u32,
+}
+
+impl Request {
+    /// A request that has just arrived.
+    #[must_use]
+    pub fn new(worker: HttpWorkerIpc, input: TokenizedGenerateReqInput) -> Self {
+        Self {
+            worker,
+            rid: input.rid,
+            purpose: input.purpose,
+            seed: input.sampling_params.sampling_seed.unwrap_or_else(rand::random),
+            params: input.sampling_params,
+            top_logprobs: input.top_logprobs,
+            prompt_len: input.input_ids.len(),
+            tokens: input.input_ids,
+            computed: 0,
+            pages: Vec::new(),
+            num_retractions: 0,
+        }
+    }
+
+    /// Output tokens so far.
+    #[must_use]
+    pub fn output_len(&self) -> usize {
+        self.tokens.len() - self.prompt_len
+    }
+
+    /// Nothing is missing but the newest token: it decodes.
+    #[must_use]
+    pub fn is_decoding(&self) -> bool {
+        self.computed + 1 == self.tokens.len() && self.output_len() > 0
+    }
+
+    /// Gives up what was computed, so that it can start again.
+    pub fn retract(&mut self) {
+        self.computed = 0;
+        self.num_retractions += 1;
+    }
+
+    /// What the choice of its next token depends on.
+    #[must_use]
+    pub fn sampling_input(&self) -> SamplingInput<'_> {
+        let (prompt, output) = self.tokens.split_at(self.prompt_len);
+        SamplingInput { params: &self.params, prompt, output, seed: self.seed, top_logprobs: self.top_logprobs }
+    }
+
+    /// Why the request ends with `token` as its newest output, if it does. `eos` are the model's own stop tokens.
+    #[must_use]
+    pub fn finish_reason(&self, token: TokenId, eos: &[TokenId]) -> Option<FinishReason> {
+        let output = self.output_len();
+        let may_stop = output >= self.params.min_new_tokens as usize;
+        let is_eos = !self.params.ignore_eos && eos.contains(&token);
+        if may_stop && (is_eos || self.params.stop_token_ids.contains(&token)) {
+            return Some(FinishReason::StopToken(token));
+        }
+        (output >= self.params.max_new_tokens as usize).then_some(FinishReason::Length(self.params.max_new_tokens))
+    }
+
+    /// News of this request; a matched stop token is counted but not shown.
+    #[must_use]
+    pub fn output(
+        &self,
+        token: Option<TokenId>,
+        logprobs: Vec<TokenLogprob>,
+        finish_reason: Option<FinishReason>,
+    ) -> TokenIdOutput {
+        let hidden = matches!(finish_reason, Some(FinishReason::StopToken(_)));
+        TokenIdOutput {
+            rid: self.rid.clone(),
+            output_ids: token.filter(|_| !hidden).into_iter().collect(),
+            logprobs: if hidden { Vec::new() } else { logprobs },
+            finish_reason,
+            prompt_tokens: count(self.prompt_len),
+            completion_tokens: count(self.output_len()),
+            cached_tokens: 0,
+            num_retractions: self.num_retractions,
+        }
+    }
+}
+
+/// The answer to a request that never got a place.
+#[must_use]
+pub fn abort_output(input: &TokenizedGenerateReqInput, kind: AbortKind, message: String) -> FromEngine {
+    FromEngine::Output(EngineOutput::BatchTokenId(BatchTokenIdOutput {
+        outputs: vec![TokenIdOutput {
+            rid: input.rid.clone(),
+            output_ids: Vec::new(),
+            logprobs: Vec::new(),
+            finish_reason: Some(FinishReason::Abort { message, kind }),
+            prompt_tokens: count(input.input_ids.len()),
+            completion_tokens: 0,
+            cached_tokens: 0,
+            num_retractions: 0,
+        }],
+    }))
+}
+
+fn count(tokens: usize) -> u32 {
+    u32::try_from(tokens).unwrap_or(u32::MAX)
+}

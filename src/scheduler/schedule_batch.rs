@@ -1,0 +1,128 @@
+//! Which tokens run in the next step: every decoding request, and prompt chunks first come, first served.
+
+use super::kv_pool::KvPool;
+use super::outbox::Outbox;
+use super::request::Request;
+use super::{Purpose, Scheduler};
+use crate::io_struct::{EngineEvent, FromEngine, StepInfo};
+use crate::model_runner::SequenceSlice;
+use crate::telemetry::labels::{Hop, StepPhase};
+
+/// One request's part of the next step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Slot {
+    /// Its place among the running requests.
+    pub index: usize,
+    /// How many of its tokens run.
+    pub tokens: usize,
+}
+
+impl Scheduler {
+    /// Plans the next step; empty if there is nothing to run.
+    pub(super) fn schedule_batch(&mut self, out: &mut dyn Outbox) -> Vec<Slot> {
+        self.make_room_for_decodes(out);
+        self.admit_waiting(out);
+        let mut budget = self.config.chunked_prefill_size;
+        let mut slots = Vec::with_capacity(self.running.len());
+        for (index, request) in self.running.iter().enumerate() {
+            let missing = request.tokens.len() - request.computed;
+            let tokens = if request.is_decoding() { 1 } else { missing.min(budget) };
+            if tokens > 0 {
+                slots.push(Slot { index, tokens });
+            }
+            if !request.is_decoding() {
+                budget -= tokens;
+            }
+        }
+        slots
+    }
+
+    /// Each decoding request needs a place for one more token. When the pool is full, the youngest request gives its
+    /// pages back; the oldest never does, so there is always progress.
+    fn make_room_for_decodes(&mut self, out: &mut dyn Outbox) {
+        let mut index = 0;
+        while index < self.running.len() {
+            let request = &mut self.running[index];
+            let needed = request.tokens.len();
+            if self.kv_pool.grow(&mut request.pages, needed) {
+                index += 1;
+            } else {
+                self.retract_youngest(out);
+            }
+        }
+    }
+
+    fn retract_youngest(&mut self, out: &mut dyn Outbox) {
+        let Some(mut request) = self.running.pop() else { return };
+        self.kv_pool.release(&mut request.pages);
+        let hop = if request.output_len() > 0 { Hop::Decode } else { Hop::Prefill };
+        request.retract();
+        self.vitals.retracted();
+        if request.purpose == Purpose::Serve {
+            for event in [
+                EngineEvent::HopLeft { rid: request.rid.clone(), hop },
+                EngineEvent::HopEntered { rid: request.rid.clone(), hop: Hop::Queue },
+            ] {
+                out.send(&request.worker, FromEngine::Event(event));
+            }
+        }
+        self.waiting.push_front(request);
+    }
+
+    /// Fcfs: the head of the queue gets a place as soon as its whole prompt fits, with one page of slack for each
+    /// running request, so that it is not retracted at once.
+    fn admit_waiting(&mut self, out: &mut dyn Outbox) {
+        while self.running.len() < self.config.max_running_requests {
+            let Some(request) = self.waiting.front_mut() else { return };
+            let needed = request.tokens.len() + 1;
+            let slack = self.running.len();
+            let fits = KvPool::pages_for(needed) + slack <= self.kv_pool.free_pages() || self.running.is_empty();
+            if !fits || !self.kv_pool.grow(&mut request.pages, request.tokens.len()) {
+                return;
+            }
+            let Some(request) = self.waiting.pop_front() else { return };
+            let hops = match request.purpose {
+                Purpose::Serve => {
+                    let left = EngineEvent::HopLeft { rid: request.rid.clone(), hop: Hop::Queue };
+                    [left, EngineEvent::HopEntered { rid: request.rid.clone(), hop: Hop::Prefill }]
+                }
+                Purpose::HealthCheck(_) => {
+                    let entered = EngineEvent::HopEntered { rid: request.rid.clone(), hop: Hop::RunBatch };
+                    [entered, EngineEvent::HopEntered { rid: request.rid.clone(), hop: Hop::Forward }]
+                }
+            };
+            for event in hops {
+                out.send(&request.worker, FromEngine::Event(event));
+            }
+            self.running.push(request);
+        }
+    }
+
+    /// What the step works on, for events.
+    pub(super) fn step_info(&self, slots: &[Slot]) -> StepInfo {
+        let decodes = slots.iter().filter(|slot| self.running[slot.index].is_decoding()).count();
+        let phase = match decodes {
+            0 => StepPhase::Prefill,
+            n if n == slots.len() => StepPhase::Decode,
+            _ => StepPhase::Mixed,
+        };
+        let tokens: usize = slots.iter().map(|slot| slot.tokens).sum();
+        StepInfo {
+            number: self.steps,
+            phase,
+            tokens: u32::try_from(tokens).unwrap_or(u32::MAX),
+            requests: u32::try_from(slots.len()).unwrap_or(u32::MAX),
+        }
+    }
+}
+
+/// The runner's view of `slot`.
+pub(super) fn slice<'a>(request: &'a Request, slot: &Slot) -> SequenceSlice<'a> {
+    let end = request.computed + slot.tokens;
+    SequenceSlice {
+        tokens: &request.tokens[request.computed..end],
+        start: request.computed,
+        pages: &request.pages,
+        wants_logits: end == request.tokens.len() && request.params.max_new_tokens > 0,
+    }
+}

@@ -1,0 +1,364 @@
+//! The scheduler, turned by hand.
+
+use std::sync::Mutex;
+
+use super::*;
+use crate::io_struct::{FinishReason, ModelInfo, ModelSource, SamplingParams, TokenId, TokenIdOutput};
+use crate::model_runner::{ForwardError, Logits, SequenceSlice};
+
+/// The next token is the sum of all before it, modulo 100: it sees a lost or doubled token. A shared log shows what ran.
+struct SumRunner {
+    info: ModelInfo,
+    kv: Vec<u32>,
+    log: Arc<Mutex<Vec<Vec<usize>>>>,
+    fail: bool,
+}
+
+impl ModelRunner for SumRunner {
+    fn info(&self) -> &ModelInfo {
+        &self.info
+    }
+
+    fn forward(&mut self, batch: &[SequenceSlice<'_>]) -> Result<Logits, ForwardError> {
+        self.log.lock().unwrap().push(batch.iter().map(|slice| slice.tokens.len()).collect());
+        if self.fail {
+            return Err(ForwardError::Scripted(1));
+        }
+        let mut values = Vec::new();
+        for slice in batch {
+            let place =
+                |position: usize| slice.pages[position / PAGE_SIZE].0 as usize * PAGE_SIZE + position % PAGE_SIZE;
+            for (i, token) in slice.tokens.iter().enumerate() {
+                self.kv[place(slice.start + i)] = token.0;
+            }
+            if slice.wants_logits {
+                let sum: u32 = (0..slice.start + slice.tokens.len()).map(|position| self.kv[place(position)]).sum();
+                let mut row = vec![0.0; 100];
+                row[(sum % 100) as usize] = 1.0;
+                values.extend(row);
+            }
+        }
+        Ok(Logits { values, vocab_size: 100 })
+    }
+}
+
+#[derive(Default)]
+struct Arrivals(VecDeque<Vec<SchedulerInput>>);
+
+impl Inbox for Arrivals {
+    fn take(&mut self) -> Vec<SchedulerInput> {
+        self.0.pop_front().unwrap_or_default()
+    }
+}
+
+#[derive(Default)]
+struct Sent(Vec<(String, FromEngine)>);
+
+impl Outbox for Sent {
+    fn send(&mut self, worker: &HttpWorkerIpc, msg: FromEngine) {
+        self.0.push((worker.to_string(), msg));
+    }
+    fn broadcast(&mut self, msg: FromEngine) {
+        self.0.push(("*".to_owned(), msg));
+    }
+}
+
+struct Bench {
+    scheduler: Scheduler,
+    log: Arc<Mutex<Vec<Vec<usize>>>>,
+    sent: Sent,
+}
+
+fn bench(config: SchedulerConfig) -> Bench {
+    bench_with(config, false)
+}
+
+fn bench_with(config: SchedulerConfig, fail: bool) -> Bench {
+    let log = Arc::new(Mutex::new(Vec::new()));
+    let info = ModelInfo {
+        source: ModelSource::Scripted(String::new()),
+        name: "sum".to_owned(),
+        architecture: "scripted".to_owned(),
+        vocab_size: 100,
+        context_length: 4096,
+        eos_token_ids: vec![TokenId(99)],
+        max_total_tokens: 4096,
+        load_seconds: 0.0,
+    };
+    let runner = SumRunner { info, kv: vec![0; config.max_total_tokens], log: Arc::clone(&log), fail };
+    let scheduler = Scheduler::new(Box::new(runner), config, Arc::default());
+    Bench { scheduler, log, sent: Sent::default() }
+}
+
+const ROOMY: SchedulerConfig = SchedulerConfig {
+    chunked_prefill_size: 8,
+    max_running_requests: 4,
+    max_queued_requests: 4,
+    max_total_tokens: 1024,
+};
+
+fn request(rid: &str, prompt: &[u32], max_new_tokens: u32) -> SchedulerInput {
+    let sampling_params =
+        SamplingParams { max_new_tokens, temperature: 0.0, ignore_eos: true, ..SamplingParams::default() };
+    let input = TokenizedGenerateReqInput {
+        rid: Rid::from_caller(rid).unwrap(),
+        purpose: Purpose::Serve,
+        input_ids: prompt.iter().copied().map(TokenId).collect(),
+        sampling_params,
+        top_logprobs: None,
+    };
+    SchedulerInput::Message(HttpWorkerIpc::new("w"), Envelope::now(ToEngine::Generate(input)))
+}
+
+fn probe() -> (Rid, SchedulerInput) {
+    let probe = ProbeId::random();
+    let input = TokenizedGenerateReqInput {
+        rid: probe.rid(),
+        purpose: Purpose::HealthCheck(probe),
+        input_ids: vec![TokenId(0)],
+        sampling_params: SamplingParams::probe(),
+        top_logprobs: None,
+    };
+    (probe.rid(), SchedulerInput::Message(HttpWorkerIpc::new("w"), Envelope::now(ToEngine::Generate(input))))
+}
+
+fn abort(rid: &Rid) -> SchedulerInput {
+    let msg = ToEngine::Abort(AbortReq { rid: rid.clone() });
+    SchedulerInput::Message(HttpWorkerIpc::new("w"), Envelope::now(msg))
+}
+
+impl Bench {
+    fn step(&mut self, arrivals: Vec<Vec<SchedulerInput>>) -> Turn {
+        self.scheduler.step(&mut Arrivals(arrivals.into()), &mut self.sent)
+    }
+
+    fn run(&mut self, arrivals: Vec<SchedulerInput>) {
+        let mut turn = self.step(vec![arrivals]);
+        for _ in 0..10_000 {
+            if turn == Turn::Idle {
+                return;
+            }
+            turn = self.step(vec![]);
+        }
+        panic!("never idle");
+    }
+
+    fn outputs(&self, rid: &str) -> Vec<TokenIdOutput> {
+        let batches = self.sent.0.iter().filter_map(|(_, msg)| match msg {
+            FromEngine::Output(EngineOutput::BatchTokenId(batch)) => Some(&batch.outputs),
+            _ => None,
+        });
+        batches.flatten().filter(|output| output.rid.as_str() == rid).cloned().collect()
+    }
+
+    fn text(&self, rid: &str) -> Vec<u32> {
+        self.outputs(rid).iter().flat_map(|output| &output.output_ids).map(|id| id.0).collect()
+    }
+
+    fn vouched(&self) -> Vec<Rid> {
+        let vouched = self.sent.0.iter().filter_map(|(_, msg)| match msg {
+            FromEngine::Output(EngineOutput::HealthCheck(answer)) => Some(answer.rid.clone()),
+            _ => None,
+        });
+        vouched.collect()
+    }
+
+    fn branches(&self) -> Vec<ProbeBranch> {
+        let branches = self.sent.0.iter().filter_map(|(_, msg)| match msg {
+            FromEngine::Event(EngineEvent::ProbeBranch { branch, .. }) => Some(*branch),
+            _ => None,
+        });
+        branches.collect()
+    }
+
+    fn is_clean(&self) -> bool {
+        self.scheduler.is_fully_idle()
+            && self.scheduler.return_health_check_ipcs.is_empty()
+            && self.scheduler.kv_pool.used_tokens() == 0
+    }
+}
+
+/// What `SumRunner` says after `prompt`.
+fn expected(prompt: &[u32], len: usize) -> Vec<u32> {
+    let mut all = prompt.to_vec();
+    for _ in 0..len {
+        all.push(all.iter().sum::<u32>() % 100);
+    }
+    all.split_off(prompt.len())
+}
+
+#[test]
+fn long_prompts_run_in_chunks_beside_decodes() {
+    let mut bench = bench(ROOMY);
+    bench.run(vec![request("a", &[1], 4), request("b", &[2; 20], 2)]);
+    assert_eq!(bench.text("a"), expected(&[1], 4));
+    assert_eq!(bench.text("b"), expected(&[2; 20], 2));
+    assert_eq!(*bench.log.lock().unwrap(), [vec![1, 7], vec![1, 8], vec![1, 5], vec![1, 1]]);
+    assert!(bench.is_clean());
+}
+
+#[test]
+fn the_last_output_names_the_reason_and_the_counts() {
+    let mut bench = bench(ROOMY);
+    bench.run(vec![request("a", &[1, 2], 3), request("none", &[1, 2, 3], 0)]);
+    let last = bench.outputs("a").pop().unwrap();
+    assert_eq!(last.finish_reason, Some(FinishReason::Length(3)));
+    assert_eq!((last.prompt_tokens, last.completion_tokens), (2, 3));
+    let none = bench.outputs("none");
+    assert_eq!((none.len(), none[0].finish_reason.clone()), (1, Some(FinishReason::Length(0))));
+    assert!(bench.is_clean());
+}
+
+#[test]
+fn a_stop_token_ends_the_output_and_is_not_shown() {
+    let mut bench = bench(ROOMY);
+    let SchedulerInput::Message(worker, mut envelope) = request("a", &[90], 9) else { unreachable!() };
+    if let ToEngine::Generate(input) = &mut envelope.msg {
+        input.input_ids = vec![TokenId(99)]; // says 99 at once, the model's own stop token
+        input.sampling_params.ignore_eos = false;
+    }
+    bench.run(vec![SchedulerInput::Message(worker, envelope)]);
+    let only = bench.outputs("a").pop().unwrap();
+    assert_eq!(only.finish_reason, Some(FinishReason::StopToken(TokenId(99))));
+    assert_eq!((only.output_ids.len(), only.completion_tokens), (0, 1));
+}
+
+#[test]
+fn an_idle_scheduler_runs_the_probe() {
+    let mut bench = bench(ROOMY);
+    let (rid, input) = probe();
+    assert_eq!(bench.step(vec![vec![input]]), Turn::Worked);
+    assert_eq!(bench.branches(), [ProbeBranch::Idle]);
+    assert_eq!(bench.text(rid.as_str()).len(), 1);
+    assert!(bench.vouched().is_empty() && bench.is_clean());
+}
+
+#[test]
+fn a_busy_scheduler_vouches_after_the_batch() {
+    let mut bench = bench(ROOMY);
+    bench.step(vec![vec![request("a", &[1; 24], 1)]]);
+    let (rid, input) = probe();
+    assert_eq!(bench.step(vec![vec![input]]), Turn::Worked);
+    assert_eq!(bench.branches(), [ProbeBranch::Busy]);
+    assert_eq!(bench.vouched(), [rid], "each prefill chunk is a batch result");
+    let step_ended =
+        bench.sent.0.iter().rposition(|(_, msg)| matches!(msg, FromEngine::Event(EngineEvent::StepEnded(_))));
+    let vouched =
+        bench.sent.0.iter().position(|(_, msg)| matches!(msg, FromEngine::Output(EngineOutput::HealthCheck(_))));
+    assert!(step_ended < vouched, "vouched for before the device moved");
+}
+
+#[test]
+fn a_probe_that_arrives_during_a_batch_is_vouched_for_by_its_result() {
+    let mut bench = bench(ROOMY);
+    let (rid, input) = probe();
+    bench.step(vec![vec![request("a", &[1; 24], 1)], vec![input]]);
+    assert_eq!(bench.vouched(), [rid]);
+}
+
+#[test]
+fn of_many_probes_one_runs_and_all_are_answered() {
+    let mut bench = bench(ROOMY);
+    let (rids, inputs): (Vec<Rid>, Vec<SchedulerInput>) = (0..200).map(|_| probe()).unzip();
+    bench.run(inputs);
+    assert_eq!(bench.branches().iter().filter(|branch| **branch == ProbeBranch::Idle).count(), 1);
+    assert_eq!(bench.text(rids[0].as_str()).len(), 1);
+    assert_eq!(bench.vouched(), rids[1..]);
+    assert!(bench.is_clean());
+}
+
+#[test]
+fn a_failed_step_vouches_for_nobody() {
+    let mut bench = bench_with(ROOMY, true);
+    let (rid, input) = probe();
+    bench.step(vec![vec![request("a", &[1; 24], 1), request("b", &[1], 1), input]]);
+    assert!(bench.vouched().is_empty());
+    bench.run(vec![]);
+    assert!(bench.vouched().is_empty());
+    for rid in ["a", "b", rid.as_str()] {
+        let reason = bench.outputs(rid).pop().unwrap().finish_reason;
+        assert!(matches!(reason, Some(FinishReason::Abort { kind: AbortKind::StepFailed, .. })), "{rid}: {reason:?}");
+    }
+    assert!(bench.is_clean());
+}
+
+#[test]
+fn a_probe_whose_wait_has_lost_its_object_runs_itself() {
+    let mut bench = bench(ROOMY);
+    let (first, input) = probe();
+    let (second, other) = probe();
+    let arrivals = vec![request("a", &[1; 24], 1), input, other, abort(&Rid::from_caller("a").unwrap())];
+    bench.run(arrivals);
+    assert_eq!(bench.text(first.as_str()).len(), 1);
+    assert_eq!(bench.vouched(), [second]);
+    assert!(bench.is_clean());
+}
+
+#[test]
+fn an_abort_of_a_probe_is_not_a_probe() {
+    let mut bench = bench(ROOMY);
+    let (rid, input) = probe();
+    bench.scheduler.process_input_requests(vec![request("a", &[1; 24], 1), input], &mut bench.sent);
+    assert_eq!(bench.scheduler.return_health_check_ipcs.len(), 1);
+    bench.scheduler.process_input_requests(vec![abort(&rid)], &mut bench.sent);
+    assert!(bench.scheduler.return_health_check_ipcs.is_empty());
+}
+
+#[test]
+fn a_users_rid_may_look_like_a_probe() {
+    let mut bench = bench(ROOMY);
+    bench.run(vec![request("a", &[1; 24], 4), request("HEALTH_CHECK_mine", &[5], 2)]);
+    assert_eq!(bench.text("HEALTH_CHECK_mine"), expected(&[5], 2));
+}
+
+#[test]
+fn places_and_queue_are_limited() {
+    let mut bench = bench(SchedulerConfig { max_running_requests: 1, max_queued_requests: 1, ..ROOMY });
+    let six = (0..6).map(|i| request(&format!("r{i}"), &[i + 1], 2)).collect();
+    bench.run(six);
+    for i in 0..6 {
+        let rid = format!("r{i}");
+        let last = bench.outputs(&rid).pop().unwrap().finish_reason.unwrap();
+        if i < 2 {
+            assert_eq!(bench.text(&rid), expected(&[i + 1], 2));
+        } else {
+            assert!(matches!(last, FinishReason::Abort { kind: AbortKind::QueueFull, .. }), "{rid}: {last:?}");
+        }
+    }
+}
+
+#[test]
+fn a_request_that_can_never_fit_is_refused() {
+    let mut bench = bench(SchedulerConfig { max_total_tokens: 64, ..ROOMY });
+    bench.run(vec![request("a", &[1; 60], 5), request("b", &[1; 60], 4)]);
+    let reason = bench.outputs("a").pop().unwrap().finish_reason;
+    assert!(matches!(reason, Some(FinishReason::Abort { kind: AbortKind::TooLarge, .. })), "{reason:?}");
+    assert_eq!(bench.text("b"), expected(&[1; 60], 4));
+}
+
+#[test]
+fn a_full_pool_retracts_the_youngest_and_loses_nothing() {
+    let mut bench = bench(SchedulerConfig { max_total_tokens: 96, ..ROOMY });
+    bench.run((0..4).map(|i| request(&format!("r{i}"), &[i + 1; 10], 40)).collect());
+    for i in 0..4 {
+        assert_eq!(bench.text(&format!("r{i}")), expected(&[i + 1; 10], 40), "r{i}");
+    }
+    let retracted: u32 = (0..4).map(|i| bench.outputs(&format!("r{i}")).pop().unwrap().num_retractions).sum();
+    assert!(retracted > 0, "the pool was meant to be too small");
+    assert_eq!(bench.outputs("r0").pop().unwrap().num_retractions, 0, "the oldest always runs on");
+    assert!(bench.is_clean());
+}
+
+#[test]
+fn aborts_and_lost_workers_leave_nothing_behind() {
+    let mut bench = bench(SchedulerConfig { max_running_requests: 1, ..ROOMY });
+    let rid = |text| Rid::from_caller(text).unwrap();
+    let (_, input) = probe();
+    bench.step(vec![vec![request("running", &[1; 20], 9), request("waiting", &[1], 9), input]]);
+    bench.step(vec![vec![abort(&rid("running")), abort(&rid("waiting")), abort(&rid("never seen"))]]);
+    assert!(bench.is_clean());
+    let (_, input) = probe();
+    bench.step(vec![vec![request("a", &[1; 20], 9), request("b", &[1], 9), input]]);
+    bench.step(vec![vec![SchedulerInput::WorkerGone(HttpWorkerIpc::new("w"))]]);
+    assert!(bench.is_clean());
+}

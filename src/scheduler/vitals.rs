@@ -1,0 +1,103 @@
+//! The engine's vital signs: written by the scheduler, read by the heartbeat even while the scheduler is stuck.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+
+use crate::clock::MonoNanos;
+use crate::io_struct::{Heartbeat, StepInFlight};
+
+/// Counts behind atomics: a reader never waits for the scheduler.
+#[derive(Debug, Default)]
+pub struct VitalsPage {
+    loop_iterations: AtomicU64,
+    batches: AtomicU64,
+    retractions: AtomicU64,
+    inbox: AtomicU32,
+    waiting: AtomicU32,
+    running: AtomicU32,
+    return_health_check_ipcs: AtomicU32,
+    /// Nanoseconds; 0 for none.
+    return_health_check_oldest: AtomicU64,
+    kv_used_tokens: AtomicU32,
+    step: Mutex<Option<StepInFlight>>,
+}
+
+/// Lengths of the scheduler's queues.
+#[derive(Debug, Clone, Copy)]
+pub struct Queues {
+    /// User requests without a place in the batch.
+    pub waiting: usize,
+    /// User requests in the batch.
+    pub running: usize,
+    /// Parked probes.
+    pub return_health_check_ipcs: usize,
+    /// When the oldest of them was sent.
+    pub return_health_check_oldest: Option<MonoNanos>,
+    /// KV pool tokens in use.
+    pub kv_used_tokens: usize,
+}
+
+impl VitalsPage {
+    /// The loop turned.
+    pub fn loop_turned(&self) {
+        self.loop_iterations.fetch_add(1, Relaxed);
+    }
+
+    /// A message was received for the scheduler.
+    pub fn inbox_entered(&self) {
+        self.inbox.fetch_add(1, Relaxed);
+    }
+
+    /// The scheduler took `count` messages.
+    pub fn inbox_taken(&self, count: usize) {
+        self.inbox.fetch_sub(saturate(count), Relaxed);
+    }
+
+    /// A running request gave its KV pages back.
+    pub fn retracted(&self) {
+        self.retractions.fetch_add(1, Relaxed);
+    }
+
+    /// A step begins.
+    pub fn step_began(&self, step: StepInFlight) {
+        *self.step.lock().unwrap_or_else(PoisonError::into_inner) = Some(step);
+    }
+
+    /// The step in flight ended.
+    pub fn step_ended(&self) {
+        *self.step.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.batches.fetch_add(1, Relaxed);
+    }
+
+    /// The queues have changed.
+    pub fn set_queues(&self, queues: &Queues) {
+        self.waiting.store(saturate(queues.waiting), Relaxed);
+        self.running.store(saturate(queues.running), Relaxed);
+        self.return_health_check_ipcs.store(saturate(queues.return_health_check_ipcs), Relaxed);
+        self.return_health_check_oldest.store(queues.return_health_check_oldest.map_or(0, |at| at.0), Relaxed);
+        self.kv_used_tokens.store(saturate(queues.kv_used_tokens), Relaxed);
+    }
+
+    /// The signs now; `outbox` is what waits in front of the reader's own socket.
+    #[must_use]
+    pub fn heartbeat(&self, outbox: usize) -> Heartbeat {
+        let oldest = self.return_health_check_oldest.load(Relaxed);
+        Heartbeat {
+            loop_iterations: self.loop_iterations.load(Relaxed),
+            batches: self.batches.load(Relaxed),
+            step: *self.step.lock().unwrap_or_else(PoisonError::into_inner),
+            inbox: self.inbox.load(Relaxed),
+            waiting: self.waiting.load(Relaxed),
+            running: self.running.load(Relaxed),
+            return_health_check_ipcs: self.return_health_check_ipcs.load(Relaxed),
+            return_health_check_oldest: (oldest > 0).then_some(MonoNanos(oldest)),
+            kv_used_tokens: self.kv_used_tokens.load(Relaxed),
+            outbox: saturate(outbox),
+            retractions: self.retractions.load(Relaxed),
+        }
+    }
+}
+
+fn saturate(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
