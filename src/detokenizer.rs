@@ -1,1 +1,158 @@
-//! stub
+//! Station 5: ids to text, whole characters only, up to the first stop string.
+
+mod incremental;
+mod stop;
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use crate::io_struct::{BatchTokenIdOutput, FinishReason, Rid, SamplingParams, TokenIdOutput};
+use crate::tokenizer::Tokenizer;
+use incremental::IncrementalText;
+use stop::StopStrings;
+
+/// A batch's news with text.
+#[derive(Debug)]
+pub struct BatchStrOutput {
+    /// One entry for each of the batch.
+    pub outputs: Vec<StrOutput>,
+}
+
+/// News of one request with text.
+#[derive(Debug)]
+pub struct StrOutput {
+    /// New text. A half character, and what may become a stop string, is kept for later.
+    pub text: String,
+    /// The tokens, with the finish reason that the text brought about.
+    pub output: TokenIdOutput,
+    /// A stop string ended it, the engine does not know yet.
+    pub ends_early: bool,
+}
+
+/// What is being decoded.
+#[derive(Debug)]
+struct Decoding {
+    text: IncrementalText,
+    stop: StopStrings,
+    skip_special_tokens: bool,
+}
+
+/// Ids to text for all live requests.
+#[derive(Debug, Default)]
+pub struct Detokenizer {
+    live: Mutex<HashMap<Rid, Decoding>>,
+}
+
+impl Detokenizer {
+    /// Expects output of `rid`.
+    pub fn register(&self, rid: &Rid, params: &SamplingParams) {
+        let decoding = Decoding {
+            text: IncrementalText::default(),
+            stop: StopStrings::new(&params.stop, params.no_stop_trim),
+            skip_special_tokens: params.skip_special_tokens,
+        };
+        self.live().insert(rid.clone(), decoding);
+    }
+
+    /// Expects nothing more of `rid`.
+    pub fn forget(&self, rid: &Rid) {
+        self.live().remove(rid);
+    }
+
+    /// Decodes one batch. What nobody expects is dropped.
+    #[must_use]
+    pub fn detokenize(&self, tokenizer: &Tokenizer, batch: BatchTokenIdOutput) -> BatchStrOutput {
+        let mut live = self.live();
+        let outputs = batch.outputs.into_iter().filter_map(|output| {
+            let decoding = live.get_mut(&output.rid)?;
+            let decoded = decoding.decode(tokenizer, output);
+            if decoded.output.finish_reason.is_some() {
+                live.remove(&decoded.output.rid);
+            }
+            Some(decoded)
+        });
+        BatchStrOutput { outputs: outputs.collect() }
+    }
+
+    fn live(&self) -> std::sync::MutexGuard<'_, HashMap<Rid, Decoding>> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Decoding {
+    fn decode(&mut self, tokenizer: &Tokenizer, mut output: TokenIdOutput) -> StrOutput {
+        let mut text = String::new();
+        for id in &output.output_ids {
+            if !(self.skip_special_tokens && tokenizer.is_control(*id)) {
+                self.text.push(tokenizer.token_bytes(*id), &mut text);
+            }
+        }
+        if output.finish_reason.is_some() {
+            self.text.finish(&mut text);
+        }
+        let mut passed = self.stop.pass(&text);
+        let ends_early = passed.matched.is_some() && output.finish_reason.is_none();
+        match passed.matched {
+            Some(stop) => output.finish_reason = Some(FinishReason::StopString(stop)),
+            None if output.finish_reason.is_some() => passed.text.push_str(&self.stop.release()),
+            None => {}
+        }
+        StrOutput { text: passed.text, output, ends_early }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::io_struct::{ModelSource, TokenId};
+
+    /// Feeds `bytes` as tokens one by one; the deltas joined by `|`, and how it ended.
+    fn check(params: &SamplingParams, bytes: &[u8], want: &str, want_end: Option<&FinishReason>) {
+        let tokenizer = Tokenizer::for_source(&ModelSource::Scripted(String::new())).unwrap();
+        let detokenizer = Detokenizer::default();
+        let rid = Rid::random();
+        detokenizer.register(&rid, params);
+        let (mut deltas, mut end) = (Vec::new(), None);
+        for (i, byte) in bytes.iter().enumerate() {
+            let last = i + 1 == bytes.len();
+            let output = TokenIdOutput {
+                rid: rid.clone(),
+                output_ids: vec![TokenId(u32::from(*byte))],
+                logprobs: Vec::new(),
+                finish_reason: last.then_some(FinishReason::Length(9)),
+                prompt_tokens: 1,
+                completion_tokens: i as u32 + 1,
+                cached_tokens: 0,
+                num_retractions: 0,
+            };
+            let batch = detokenizer.detokenize(&tokenizer, BatchTokenIdOutput { outputs: vec![output] });
+            for decoded in batch.outputs {
+                deltas.push(decoded.text);
+                end = decoded.output.finish_reason.or(end);
+            }
+        }
+        assert_eq!((deltas.join("|").as_str(), end.as_ref()), (want, want_end), "{bytes:?}");
+        assert!(detokenizer.live().is_empty());
+    }
+
+    #[test]
+    fn characters_stay_whole_and_stop_strings_stay_inside() {
+        let plain = SamplingParams::default();
+        let length = FinishReason::Length(9);
+        check(&plain, b"hi\xF0\x9F\x98\x80", "h|i||||😀", Some(&length));
+        check(&plain, b"a\xFFb", "a|\u{FFFD}|b", Some(&length));
+        check(&plain, b"a\xF0\x9F", "a||\u{FFFD}", Some(&length));
+        let stop = |stop: &[&str], no_stop_trim| SamplingParams {
+            stop: stop.iter().map(|s| (*s).to_owned()).collect(),
+            no_stop_trim,
+            ..SamplingParams::default()
+        };
+        let matched = |text: &str| FinishReason::StopString(text.to_owned());
+        check(&stop(&["END"], false), b"abENDcd", "a|b|||", Some(&matched("END")));
+        check(&stop(&["END"], true), b"abENDcd", "a|b|||END", Some(&matched("END")));
+        check(&stop(&["END"], false), b"aENxE", "a|||ENx|E", Some(&length));
+        check(&stop(&["abc", "b"], false), b"abc", "|a", Some(&matched("b")));
+        check(&stop(&["aab"], false), b"aaab", "||a|", Some(&matched("aab")));
+        check(&stop(&["é"], false), "xé".as_bytes(), "x||", Some(&matched("é")));
+    }
+}

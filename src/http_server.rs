@@ -7,3 +7,71 @@ pub mod sampling;
 pub mod admin;
 pub mod trace_layer;
 pub mod error;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{DefaultBodyLimit, MatchedPath, Request, State};
+use axum::http::StatusCode;
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use tower_http::catch_panic::CatchPanicLayer;
+
+use crate::telemetry::labels::{RejectReason, RequestEndpoint};
+use crate::telemetry::metrics::Metrics;
+use admin::AdminState;
+use error::ApiError;
+use generate::ApiState;
+use health::HealthState;
+
+/// Every path of the public listener. `max_body_bytes` bounds what is read of a request.
+pub fn router(health: HealthState, max_body_bytes: usize) -> Router {
+    let metrics = Arc::clone(&health.metrics);
+    let manager = health.tokenizer_manager.clone();
+    let admin = AdminState { tokenizer_manager: manager.clone(), metrics: Arc::clone(&metrics) };
+    let probes = Router::new()
+        .route("/health", get(health::health))
+        .route("/health_generate", get(health::health_generate))
+        .with_state(health);
+    let requests = generate::routes()
+        .merge(openai::routes())
+        .with_state(ApiState { tokenizer_manager: manager })
+        .layer(DefaultBodyLimit::max(max_body_bytes))
+        .route_layer(middleware::from_fn_with_state(metrics, count_refusals));
+    let traced = probes.merge(requests).route_layer(middleware::from_fn(trace_layer::trace));
+    let untraced = Router::new()
+        .route("/metrics", get(admin::metrics))
+        .route("/debug/probes", get(admin::probes))
+        .route("/debug/probes/{probe_id}", get(admin::probe))
+        .with_state(admin);
+    traced
+        .merge(untraced)
+        .fallback(not_found)
+        .method_not_allowed_fallback(method_not_allowed)
+        .layer(CatchPanicLayer::custom(|_| {
+            ApiError::plain(StatusCode::INTERNAL_SERVER_ERROR, "server_error", "the handler failed").into_response()
+        }))
+}
+
+/// Counts the answers that carry a refusal.
+async fn count_refusals(State(metrics): State<Arc<Metrics>>, request: Request, next: Next) -> Response {
+    let endpoint = request.extensions().get::<MatchedPath>().and_then(|path| {
+        RequestEndpoint::ALL.iter().copied().find(|endpoint| endpoint.as_str() == path.as_str())
+    });
+    let response = next.run(request).await;
+    if let (Some(endpoint), Some(reason)) = (endpoint, response.extensions().get::<RejectReason>()) {
+        metrics.requests.rejected(endpoint, *reason);
+    }
+    response
+}
+
+async fn not_found(request: Request) -> ApiError {
+    let path: String = request.uri().path().chars().take(200).collect();
+    ApiError::plain(StatusCode::NOT_FOUND, "not_found_error", format!("there is nothing at {path}"))
+}
+
+async fn method_not_allowed(request: Request) -> ApiError {
+    let message = format!("{} is not allowed at {}", request.method(), request.uri().path());
+    ApiError::plain(StatusCode::METHOD_NOT_ALLOWED, "invalid_request_error", message)
+}

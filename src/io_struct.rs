@@ -33,7 +33,7 @@ impl<T> Envelope<T> {
     }
 }
 
-/// The first message of each side on a connection.
+/// The first frame of each side on a connection.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
     /// [`PROTOCOL_VERSION`] of the sender.
@@ -42,7 +42,8 @@ pub struct Hello {
     pub version: String,
     /// Process id of the sender.
     pub pid: u32,
-    /// A frontend's name for itself; replies and events find their way back by it. Empty from an engine.
+    /// The name under which the engine knows a frontend: replies and events find their way back by it. The engine
+    /// repeats it.
     pub http_worker_ipc: HttpWorkerIpc,
 }
 
@@ -58,8 +59,6 @@ pub enum Purpose {
 /// Frontend → engine.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum ToEngine {
-    /// Once, first.
-    Hello(Hello),
     /// A request to run.
     Generate(TokenizedGenerateReqInput),
     /// Forget a request or a probe, wherever it is.
@@ -91,8 +90,6 @@ pub struct AbortReq {
 /// Engine → frontend. Outputs move `last_receive_tstamp`; everything else only describes.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum FromEngine {
-    /// Once, first.
-    Hello(Hello),
     /// The model is loaded and has run once; also sent to a frontend that connects later.
     Ready(ModelInfo),
     /// Proof of work.

@@ -1,1 +1,57 @@
-//! stub
+//! Builds, spawns, supervises and drains all stations: the only module that knows them all.
+
+pub mod serve;
+pub mod frontend;
+pub mod engine_link;
+pub mod engine;
+pub mod engine_ipc;
+pub mod supervisor;
+pub mod drain;
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpListener};
+
+/// Why a command ends with a failure.
+#[derive(Debug, thiserror::Error)]
+pub enum RuntimeError {
+    /// The port cannot be had.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// What was asked for.
+        address: SocketAddr,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The engine's socket cannot be had.
+    #[error("cannot listen for frontends: {0}")]
+    EngineSocket(#[source] io::Error),
+    /// No model.
+    #[error(transparent)]
+    Model(#[from] crate::model_hub::HubError),
+    /// Telemetry cannot start.
+    #[error(transparent)]
+    Telemetry(#[from] crate::telemetry::TelemetryError),
+    /// Logging cannot start.
+    #[error(transparent)]
+    Log(#[from] crate::telemetry::LogError),
+    /// The model cannot be loaded.
+    #[error("cannot load the model: {0}")]
+    Load(String),
+    /// The engine is gone.
+    #[error("the engine is gone: {0}")]
+    EngineGone(String),
+    /// The operating system refused something that never fails.
+    #[error(transparent)]
+    Os(#[from] io::Error),
+}
+
+/// Listens before anything is loaded, so that a taken port is known at once.
+///
+/// # Errors
+/// The address is in use or not ours.
+pub fn listen(host: IpAddr, port: u16) -> Result<TcpListener, RuntimeError> {
+    let address = SocketAddr::new(host, port);
+    let listener = TcpListener::bind(address).map_err(|source| RuntimeError::Listen { address, source })?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}

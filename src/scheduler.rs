@@ -130,7 +130,6 @@ impl Scheduler {
         for input in inbox {
             match input {
                 SchedulerInput::Message(worker, Envelope { msg, sent_at }) => match msg {
-                    ToEngine::Hello(_) => {}
                     ToEngine::Generate(request) => self.process_generate(worker, request, sent_at, out),
                     ToEngine::Abort(AbortReq { rid }) => self.forget(|owner, id| *owner == worker && *id == rid),
                 },

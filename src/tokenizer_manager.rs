@@ -4,14 +4,26 @@ pub mod submit;
 pub mod request;
 pub mod receive;
 pub mod liveness;
+pub mod engine_view;
+mod table;
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 
-use crate::io_struct::ModelInfo;
+use tokio::sync::mpsc;
+
+use crate::clock::MonoNanos;
+use crate::detokenizer::Detokenizer;
+use crate::io_struct::{AbortReq, Envelope, ModelInfo, Rid, ToEngine};
+use crate::probe_ledger::ProbeLedger;
+use crate::probe_ledger::autopsy::Scene;
+use crate::server_status::StatusBoard;
+use crate::telemetry::metrics::Metrics;
 use crate::tokenizer::Tokenizer;
 use crate::tokenizer::chat_template::ChatTemplate;
-use request::RequestStream;
-use submit::{GenerateReqInput, SubmitError};
+use engine_view::EngineView;
+use liveness::Liveness;
+use table::RequestTable;
 
 /// A loaded model as the frontend knows it.
 pub struct ServedModel {
@@ -25,24 +37,153 @@ pub struct ServedModel {
     pub chat_template: Option<ChatTemplate>,
 }
 
+impl ServedModel {
+    /// The most tokens of one request: the context, or the KV pool if that is smaller.
+    #[must_use]
+    pub fn token_limit(&self) -> u32 {
+        self.info.context_length.min(self.info.max_total_tokens)
+    }
+}
+
 /// What HTTP holds. Cheap to clone.
 #[derive(Clone)]
-pub struct TokenizerManager {}
+pub struct TokenizerManager {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    table: RequestTable,
+    liveness: Liveness,
+    engine: EngineView,
+    detokenizer: Detokenizer,
+    model: OnceLock<Arc<ServedModel>>,
+    to_engine: mpsc::UnboundedSender<Envelope<ToEngine>>,
+    to_engine_depth: Arc<AtomicUsize>,
+    ledger: Arc<ProbeLedger>,
+    status: Arc<StatusBoard>,
+    metrics: Arc<Metrics>,
+}
+
+/// The other end of the way to the engine: the connection takes from it. Its length is bounded by the request table,
+/// for each request puts at most two messages in.
+pub struct ToEngineQueue {
+    receiver: mpsc::UnboundedReceiver<Envelope<ToEngine>>,
+    depth: Arc<AtomicUsize>,
+}
+
+impl ToEngineQueue {
+    /// The next message; `None` when the tokenizer manager is gone.
+    pub async fn next(&mut self) -> Option<Envelope<ToEngine>> {
+        let msg = self.receiver.recv().await?;
+        self.depth.fetch_sub(1, Relaxed);
+        Some(msg)
+    }
+}
 
 impl TokenizerManager {
-    /// The model that is served.
-    ///
-    /// # Errors
-    /// Nothing is served yet, or no longer.
-    pub fn model(&self) -> Result<Arc<ServedModel>, SubmitError> {
-        Err(SubmitError::EngineDead)
+    /// Without engine and model yet; the queue is for whoever connects.
+    #[must_use]
+    pub fn new(
+        ledger: Arc<ProbeLedger>,
+        status: Arc<StatusBoard>,
+        metrics: Arc<Metrics>,
+    ) -> (Self, ToEngineQueue) {
+        let (to_engine, receiver) = mpsc::unbounded_channel();
+        let depth = Arc::new(AtomicUsize::new(0));
+        let inner = Inner {
+            table: RequestTable::default(),
+            liveness: Liveness::default(),
+            engine: EngineView::default(),
+            detokenizer: Detokenizer::default(),
+            model: OnceLock::new(),
+            to_engine,
+            to_engine_depth: Arc::clone(&depth),
+            ledger,
+            status,
+            metrics,
+        };
+        (Self { inner: Arc::new(inner) }, ToEngineQueue { receiver, depth })
     }
 
-    /// Hands a user's request to the engine.
-    ///
-    /// # Errors
-    /// Bad input, or a server that does not serve.
-    pub async fn generate_request(&self, _request: GenerateReqInput) -> Result<RequestStream, SubmitError> {
-        Err(SubmitError::EngineDead)
+    /// The model is loaded here and there.
+    pub fn serve(&self, model: ServedModel) {
+        if self.inner.model.set(Arc::new(model)).is_err() {
+            tracing::warn!("the engine announced its model twice");
+        }
+    }
+
+    /// The model, whether the server serves just now or not.
+    #[must_use]
+    pub fn loaded_model(&self) -> Option<Arc<ServedModel>> {
+        self.inner.model.get().cloned()
+    }
+
+    /// What is known of the engine.
+    #[must_use]
+    pub fn engine(&self) -> &EngineView {
+        &self.inner.engine
+    }
+
+    /// `last_receive_tstamp`.
+    #[must_use]
+    pub fn liveness(&self) -> &Liveness {
+        &self.inner.liveness
+    }
+
+    /// The server's status.
+    #[must_use]
+    pub fn status(&self) -> &StatusBoard {
+        &self.inner.status
+    }
+
+    /// Where everybody is.
+    #[must_use]
+    pub fn ledger(&self) -> &ProbeLedger {
+        &self.inner.ledger
+    }
+
+    /// Messages that wait in front of the socket to the engine.
+    #[must_use]
+    pub fn to_engine_depth(&self) -> usize {
+        self.inner.to_engine_depth.load(Relaxed)
+    }
+
+    /// Live requests and probes.
+    #[must_use]
+    pub fn table_len(&self) -> usize {
+        self.inner.table.len()
+    }
+
+    /// Live requests of users.
+    #[must_use]
+    pub fn user_requests(&self) -> usize {
+        self.inner.table.user_requests()
+    }
+
+    /// What is known now, for an autopsy; `turns_before` is the loop's counter at the probe's start.
+    #[must_use]
+    pub fn scene(&self, turns_before: u64) -> Scene {
+        Scene {
+            engine: self.inner.engine.snapshot(),
+            last_receive_age: self.inner.liveness.last_receive_tstamp().elapsed(),
+            to_engine_depth: self.to_engine_depth(),
+            turns_before,
+        }
+    }
+
+    fn send(&self, msg: ToEngine) -> MonoNanos {
+        let envelope = Envelope::now(msg);
+        let sent_at = envelope.sent_at;
+        self.inner.to_engine_depth.fetch_add(1, Relaxed);
+        if self.inner.to_engine.send(envelope).is_err() {
+            self.inner.to_engine_depth.fetch_sub(1, Relaxed);
+        }
+        sent_at
+    }
+
+    fn send_abort(&self, rid: &Rid) {
+        if !self.inner.engine.is_dead() {
+            self.send(ToEngine::Abort(AbortReq { rid: rid.clone() }));
+        }
     }
 }

@@ -1,1 +1,100 @@
-//! stub
+//! What describes health: `/metrics` and `/debug/probes`. Nothing here waits for the engine.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::{StatusCode, header::CONTENT_TYPE};
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+
+use super::error::ApiError;
+use crate::clock::{MonoNanos, WallAnchor};
+use crate::probe_ledger::KEPT_AUTOPSIES;
+use crate::telemetry::exposition;
+use crate::telemetry::metrics::{Metrics, ReadVitals, Vitals};
+use crate::tokenizer_manager::TokenizerManager;
+use crate::tokenizer_manager::engine_view::Link;
+
+/// What the admin handlers hold.
+#[derive(Clone)]
+pub struct AdminState {
+    /// Whose probes and vital signs are shown.
+    pub tokenizer_manager: TokenizerManager,
+    /// The series.
+    pub metrics: Arc<Metrics>,
+}
+
+/// `GET /metrics`
+pub async fn metrics(State(state): State<AdminState>) -> Response {
+    let (content_type, text) = exposition::text(&state.metrics);
+    ([(CONTENT_TYPE, content_type)], text).into_response()
+}
+
+/// `GET /debug/probes`: the last probes, newest first.
+pub async fn probes(State(state): State<AdminState>) -> Json<Value> {
+    let probes = state.tokenizer_manager.ledger().autopsies();
+    Json(json!({ "kept": KEPT_AUTOPSIES, "probes": probes.iter().map(|probe| json!(**probe)).collect::<Vec<_>>() }))
+}
+
+/// `GET /debug/probes/{probe_id}`
+///
+/// # Errors
+/// 404: never seen, or forgotten.
+pub async fn probe(State(state): State<AdminState>, Path(probe_id): Path<String>) -> Result<Json<Value>, ApiError> {
+    let probes = state.tokenizer_manager.ledger().autopsies();
+    let found = probes.iter().find(|probe| probe.probe_id == probe_id);
+    found.map(|probe| Json(json!(**probe))).ok_or_else(|| {
+        let message = format!("no probe with this id among the last {KEPT_AUTOPSIES}");
+        ApiError::plain(StatusCode::NOT_FOUND, "not_found_error", message)
+    })
+}
+
+/// Reads the vital signs for each scrape.
+pub struct FrontendVitals {
+    tokenizer_manager: TokenizerManager,
+    health_check_timeout: Duration,
+    anchor: WallAnchor,
+}
+
+impl FrontendVitals {
+    /// Of `tokenizer_manager`.
+    #[must_use]
+    pub fn new(tokenizer_manager: TokenizerManager, health_check_timeout: Duration) -> Self {
+        Self { tokenizer_manager, health_check_timeout, anchor: WallAnchor::now() }
+    }
+}
+
+impl ReadVitals for FrontendVitals {
+    fn read(&self) -> Vitals {
+        let manager = &self.tokenizer_manager;
+        let report = manager.status().report();
+        let engine = manager.engine().snapshot();
+        let (now, last) = (MonoNanos::now(), manager.liveness().last_receive_tstamp());
+        let heartbeat = engine.heartbeat;
+        let model = manager.loaded_model();
+        Vitals {
+            status: report.status,
+            last_receive_age: now.since(last),
+            last_receive_at: self.anchor.wall(last),
+            health_check_timeout: self.health_check_timeout,
+            return_health_check_ipcs: heartbeat.return_health_check_ipcs.into(),
+            return_health_check_oldest: heartbeat.return_health_check_oldest.map(|oldest| now.since(oldest)),
+            scheduler_inbox: heartbeat.inbox.into(),
+            running: heartbeat.running.into(),
+            queued: heartbeat.waiting.into(),
+            kv_used_tokens: heartbeat.kv_used_tokens.into(),
+            max_total_num_tokens: model.as_ref().map_or(0, |model| model.info.max_total_tokens.into()),
+            loop_iterations: heartbeat.loop_iterations,
+            batches: heartbeat.batches,
+            step_age: engine.step.map(|(_, age)| age),
+            heartbeat_age: engine.heartbeat_age,
+            engine_up: matches!(engine.link, Link::Connected { .. }) && model.is_some(),
+            ipc_to_engine: manager.to_engine_depth() as u64,
+            ipc_to_frontend: heartbeat.outbox.into(),
+            retractions: heartbeat.retractions,
+            request_table: manager.table_len() as u64,
+        }
+    }
+}

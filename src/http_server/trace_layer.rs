@@ -1,1 +1,59 @@
-//! stub
+//! Incoming `traceparent` to server span, which lives as long as the answer's last byte.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use axum::body::{Body, Bytes, HttpBody};
+use axum::extract::{MatchedPath, Request};
+use axum::http::{HeaderName, HeaderValue};
+use axum::middleware::Next;
+use axum::response::Response;
+use http_body::{Frame, SizeHint};
+use tracing::{Instrument, Span};
+
+use crate::io_struct::Rid;
+use crate::telemetry::spans;
+
+const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// Runs the handler in a server span. Handlers name their request by a [`Rid`] in the response's extensions.
+pub async fn trace(request: Request, next: Next) -> Response {
+    let route = request.extensions().get::<MatchedPath>().map_or("unmatched", MatchedPath::as_str);
+    let span = spans::server_span(request.method().as_str(), route, request.uri().path(), request.headers());
+    let mut response = next.run(request).instrument(span.clone()).await;
+    spans::record_status(&span, response.status().as_u16());
+    let rid = response.extensions().get::<Rid>().and_then(|rid| HeaderValue::from_str(rid.as_str()).ok());
+    if let Some(rid) = rid {
+        response.headers_mut().insert(X_REQUEST_ID, rid);
+    }
+    response.map(|body| Body::new(SpannedBody { body, span }))
+}
+
+/// A body that keeps the server span open. Its parts are dropped in order: whoever ends with the body still finds the
+/// span open.
+struct SpannedBody {
+    body: Body,
+    span: Span,
+}
+
+impl HttpBody for SpannedBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let this = &mut *self;
+        let _entered = this.span.enter();
+        Pin::new(&mut this.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

@@ -1,8 +1,10 @@
 //! Turns the scheduler on its own thread: sleeps when there is nothing to do, never spins.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
+
+use tokio::sync::mpsc::Receiver;
+use tokio::sync::mpsc::error::TryRecvError;
 
 use super::outbox::Outbox;
 use super::vitals::VitalsPage;
@@ -28,16 +30,17 @@ impl ChannelInbox {
 
     /// Waits for input. False if no one can send any more.
     fn wait(&mut self) -> bool {
-        self.first = self.receiver.recv().ok();
+        self.first = self.receiver.blocking_recv();
         self.first.is_some()
     }
 
     /// Waits a moment. False if no one can send any more.
     fn pause(&mut self) -> bool {
-        match self.receiver.recv_timeout(BLOCKED_PAUSE) {
+        std::thread::park_timeout(BLOCKED_PAUSE);
+        match self.receiver.try_recv() {
             Ok(input) => self.first = Some(input),
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return false,
+            Err(TryRecvError::Empty) => {}
+            Err(TryRecvError::Disconnected) => return false,
         }
         true
     }
@@ -45,7 +48,10 @@ impl ChannelInbox {
 
 impl Inbox for ChannelInbox {
     fn take(&mut self) -> Vec<SchedulerInput> {
-        let taken: Vec<SchedulerInput> = self.first.take().into_iter().chain(self.receiver.try_iter()).collect();
+        let mut taken: Vec<SchedulerInput> = self.first.take().into_iter().collect();
+        while let Ok(input) = self.receiver.try_recv() {
+            taken.push(input);
+        }
         self.vitals.inbox_taken(taken.len());
         taken
     }

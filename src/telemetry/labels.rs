@@ -127,6 +127,8 @@ label_set! {
         EngineFrozen => "engine_frozen",
         /// Heartbeats go on, the step in flight does not end.
         StepStuck => "step_stuck",
+        /// The forward pass of the probe returned an error.
+        StepFailed => "step_failed",
         /// The loop turns, requests wait, no batch forms.
         NotScheduling => "not_scheduling",
         /// Generation is paused.

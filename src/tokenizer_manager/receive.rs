@@ -1,1 +1,217 @@
-//! stub
+//! Station 6: `handle_loop` stamps `last_receive_tstamp` and wakes the waiter.
+
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+
+use super::TokenizerManager;
+use super::request::{GenerateOutput, Usage};
+use super::table::Entry;
+use crate::clock::MonoNanos;
+use crate::detokenizer::{BatchStrOutput, StrOutput};
+use crate::io_struct::{
+    AbortKind, BatchTokenIdOutput, EngineEvent, EngineOutput, Envelope, FinishReason, HealthCheckOutput, Purpose, Rid,
+};
+use crate::telemetry::labels::{Hop, RequestOutcome};
+
+/// An output, ready for its waiter.
+#[derive(Debug)]
+pub enum Received {
+    /// Has its text.
+    BatchStr(BatchStrOutput),
+    /// Needs none.
+    HealthCheck(HealthCheckOutput),
+}
+
+impl TokenizerManager {
+    /// Notes that an output came from the socket, and where it goes next.
+    pub fn accept(&self, output: &EngineOutput, sent_at: MonoNanos) {
+        let now = MonoNanos::now();
+        let note = |rid: &Rid, next: Hop| {
+            self.inner.ledger.answer_received(rid, sent_at, now);
+            self.inner.ledger.enter(rid, next, now);
+        };
+        match output {
+            EngineOutput::BatchTokenId(batch) => {
+                for news in batch.outputs.iter().filter(|news| news.finish_reason.is_some()) {
+                    note(&news.rid, Hop::Detokenizer);
+                }
+            }
+            EngineOutput::HealthCheck(answer) => note(&answer.rid, Hop::Receive),
+        }
+    }
+
+    /// Station 5: ids to text.
+    #[must_use]
+    pub fn detokenize(&self, batch: BatchTokenIdOutput) -> BatchStrOutput {
+        let Some(model) = self.inner.model.get() else { return BatchStrOutput { outputs: Vec::new() } };
+        let decoded = self.inner.detokenizer.detokenize(&model.tokenizer, batch);
+        let now = MonoNanos::now();
+        for news in decoded.outputs.iter().filter(|news| news.output.finish_reason.is_some()) {
+            self.inner.ledger.leave(&news.output.rid, Hop::Detokenizer, now);
+            self.inner.ledger.enter(&news.output.rid, Hop::Receive, now);
+        }
+        decoded
+    }
+
+    /// Handles what is received until the connection ends. Only what is fully handled moves `last_receive_tstamp`.
+    pub async fn handle_loop(&self, mut received: mpsc::Receiver<Received>) {
+        while let Some(output) = received.recv().await {
+            match output {
+                Received::BatchStr(batch) => self.handle_batch_output(batch),
+                Received::HealthCheck(answer) => self.handle_health_check(&answer),
+            }
+            self.inner.liveness.received();
+        }
+    }
+
+    /// Notes what the engine says of its work. It never counts as a sign of life.
+    pub fn note(&self, event: Envelope<EngineEvent>) {
+        let Envelope { msg, sent_at } = event;
+        self.inner.ledger.note(&msg, sent_at);
+        match msg {
+            EngineEvent::Heartbeat(heartbeat) => self.inner.engine.heartbeat(heartbeat),
+            EngineEvent::StepBegan(step) => self.inner.engine.step_began(step, sent_at),
+            EngineEvent::StepEnded(step) => {
+                if let Some(took) = self.inner.engine.step_ended(step, sent_at) {
+                    self.inner.metrics.engine.step_ended(step.phase, took);
+                }
+            }
+            EngineEvent::HopEntered { rid, hop: Hop::Queue } => self.admitted(&rid),
+            EngineEvent::HopEntered { .. } | EngineEvent::HopLeft { .. } | EngineEvent::ProbeBranch { .. } => {}
+        }
+    }
+
+    /// The engine is gone: everybody who waits for it hears so.
+    pub fn engine_died(&self, reason: &str) {
+        self.inner.engine.died(reason.to_owned());
+        for (rid, entry) in self.inner.table.drain() {
+            self.end(&rid, &entry, RequestOutcome::Error);
+            entry.state.push(engine_dead(reason, &entry));
+        }
+    }
+
+    /// Ends one request because the engine is gone.
+    pub(super) fn fail(&self, rid: &Rid, reason: &str) {
+        if let Some(entry) = self.inner.table.remove(rid) {
+            self.end(rid, &entry, RequestOutcome::Error);
+            entry.state.push(engine_dead(reason, &entry));
+        }
+    }
+
+    /// The caller is gone, or has heard the end. A request that has not ended is aborted everywhere.
+    pub(super) fn release(&self, rid: &Rid) {
+        if let Some(entry) = self.inner.table.remove(rid) {
+            self.send_abort(rid);
+            self.end(rid, &entry, RequestOutcome::Abort);
+        }
+    }
+
+    fn admitted(&self, rid: &Rid) {
+        let entry = self.inner.table.update(rid, |entry| {
+            if let (None, Some(endpoint)) = (&entry.admitted, entry.endpoint) {
+                let in_flight = self.inner.metrics.requests.accepted(endpoint, entry.prompt_tokens);
+                entry.admitted = Some(Arc::new(in_flight));
+            }
+        });
+        if let Some(entry) = entry {
+            entry.state.admit();
+        }
+    }
+
+    fn handle_batch_output(&self, batch: BatchStrOutput) {
+        let now = MonoNanos::now();
+        for StrOutput { text, output, ends_early } in batch.outputs {
+            let rid = output.rid.clone();
+            let news = GenerateOutput {
+                text,
+                usage: Usage {
+                    prompt_tokens: output.prompt_tokens,
+                    completion_tokens: output.completion_tokens,
+                    cached_tokens: output.cached_tokens,
+                    num_retractions: output.num_retractions,
+                },
+                output_ids: output.output_ids,
+                logprobs: output.logprobs,
+                finish_reason: output.finish_reason,
+            };
+            if ends_early {
+                self.send_abort(&rid); // a stop string: the engine does not know yet
+            }
+            self.deliver(&rid, news, now);
+        }
+    }
+
+    fn deliver(&self, rid: &Rid, news: GenerateOutput, now: MonoNanos) {
+        let completion_tokens = news.usage.completion_tokens;
+        let mut newest_before = None;
+        let Some(entry) = self.inner.table.update(rid, |entry| {
+            newest_before = entry.newest.replace((now, completion_tokens));
+        }) else {
+            return;
+        };
+        if entry.purpose == Purpose::Serve {
+            self.measure(&entry, newest_before, now, completion_tokens);
+        }
+        if let Some(reason) = &news.finish_reason {
+            self.inner.table.remove(rid);
+            self.end(rid, &entry, outcome(reason));
+        }
+        entry.state.push(news);
+    }
+
+    fn measure(&self, entry: &Entry, before: Option<(MonoNanos, u32)>, now: MonoNanos, completion_tokens: u32) {
+        let metrics = &self.inner.metrics.requests;
+        match before {
+            None => metrics.first_tokens(completion_tokens, now.since(entry.submitted)),
+            Some((at, tokens)) => metrics.further_tokens(completion_tokens.saturating_sub(tokens), now.since(at)),
+        }
+    }
+
+    fn handle_health_check(&self, answer: &HealthCheckOutput) {
+        self.inner.metrics.engine.health_check_output_received();
+        self.inner.ledger.leave(&answer.rid, Hop::Receive, MonoNanos::now());
+        self.inner.detokenizer.forget(&answer.rid);
+        if let Some(entry) = self.inner.table.remove(&answer.rid) {
+            entry.state.push(GenerateOutput {
+                finish_reason: Some(FinishReason::Length(0)),
+                ..GenerateOutput::default()
+            });
+        }
+    }
+
+    /// The end of a request in the books. A probe's trace is written by whoever gives its verdict.
+    fn end(&self, rid: &Rid, entry: &Entry, outcome: RequestOutcome) {
+        let now = MonoNanos::now();
+        self.inner.detokenizer.forget(rid);
+        if entry.purpose != Purpose::Serve {
+            self.inner.ledger.leave(rid, Hop::Receive, now);
+            return;
+        }
+        if outcome != RequestOutcome::Error {
+            self.inner.ledger.leave(rid, Hop::Receive, now);
+        }
+        self.inner.ledger.end(rid, now);
+        if let Some(endpoint) = entry.endpoint.filter(|_| entry.admitted.is_some()) {
+            self.inner.metrics.requests.ended(endpoint, outcome, now.since(entry.submitted));
+        }
+    }
+}
+
+fn outcome(reason: &FinishReason) -> RequestOutcome {
+    match reason {
+        FinishReason::StopToken(_) | FinishReason::StopString(_) => RequestOutcome::Stop,
+        FinishReason::Length(_) => RequestOutcome::Length,
+        FinishReason::Abort { kind: AbortKind::Requested, .. } => RequestOutcome::Abort,
+        FinishReason::Abort { .. } => RequestOutcome::Error,
+    }
+}
+
+fn engine_dead(reason: &str, entry: &Entry) -> GenerateOutput {
+    let message = format!("the engine is dead: {reason}");
+    GenerateOutput {
+        finish_reason: Some(FinishReason::Abort { message, kind: AbortKind::EngineDead }),
+        usage: Usage { prompt_tokens: entry.prompt_tokens, ..Usage::default() },
+        ..GenerateOutput::default()
+    }
+}

@@ -1,7 +1,21 @@
 //! Station 2: text to ids, into the table, to the engine.
 
-use crate::io_struct::{Rid, SamplingParams, TokenId};
-use crate::telemetry::labels::RequestEndpoint;
+use std::sync::Arc;
+
+use opentelemetry::Context;
+use tracing_opentelemetry::OpenTelemetrySpanExt;
+
+use super::request::{RequestState, RequestStream};
+use super::table::{Entry, Refused};
+use super::{ServedModel, TokenizerManager};
+use crate::clock::MonoNanos;
+use crate::io_struct::{ProbeId, Purpose, Rid, SamplingParams, ToEngine, TokenId, TokenizedGenerateReqInput};
+use crate::server_status::ServerStatus;
+use crate::telemetry::labels::{Hop, RequestEndpoint};
+use crate::tokenizer::ControlTokens;
+
+/// Longer texts are tokenized on a thread of their own: two megabytes take a second.
+const INLINE_TOKENIZE_BYTES: usize = 4096;
 
 /// A request as the APIs hand it over; SGLang's `GenerateReqInput` for one prompt.
 #[derive(Debug, Clone)]
@@ -10,9 +24,9 @@ pub struct GenerateReqInput {
     pub rid: Rid,
     /// What to continue.
     pub prompt: Prompt,
-    /// Checked parameters. `max_new_tokens` is `None` if the caller did not ask: the room left in the context bounds it.
+    /// Checked parameters. Their `max_new_tokens` is the API's default, cut to the room left in the context.
     pub sampling_params: SamplingParams,
-    /// `None`: the caller gave no output length.
+    /// The output length that the caller asked for: refused, not cut, if there is no room for it.
     pub max_new_tokens: Option<u32>,
     /// `Some(n)`: logprobs of the output tokens and their `n` likeliest rivals.
     pub top_logprobs: Option<u32>,
@@ -71,4 +85,185 @@ pub enum SubmitError {
     /// The runtime failed.
     #[error("{0}")]
     Failed(String),
+}
+
+impl TokenizerManager {
+    /// The model that is served.
+    ///
+    /// # Errors
+    /// Nothing is served yet, or no longer.
+    pub fn model(&self) -> Result<Arc<ServedModel>, SubmitError> {
+        let report = self.inner.status.report();
+        match report.status {
+            ServerStatus::Starting | ServerStatus::Draining => Err(SubmitError::NotServing(report.reason)),
+            _ if report.engine_dead => Err(SubmitError::EngineDead),
+            ServerStatus::Up | ServerStatus::UnHealthy => {
+                let model = self.inner.model.get();
+                model.cloned().ok_or_else(|| SubmitError::NotServing("no model is loaded".to_owned()))
+            }
+        }
+    }
+
+    /// Hands a user's request to the engine.
+    ///
+    /// # Errors
+    /// Bad input, or a server that does not serve.
+    pub async fn generate_request(&self, request: GenerateReqInput) -> Result<RequestStream, SubmitError> {
+        let began = MonoNanos::now();
+        let model = self.model()?;
+        let input_ids = tokenize(&model, request.prompt).await?;
+        let mut sampling_params = request.sampling_params;
+        sampling_params.max_new_tokens =
+            output_room(&model, input_ids.len(), request.max_new_tokens, sampling_params.max_new_tokens)?;
+        let input = TokenizedGenerateReqInput {
+            rid: request.rid,
+            purpose: Purpose::Serve,
+            input_ids,
+            sampling_params,
+            top_logprobs: request.top_logprobs,
+        };
+        self.submit(input, Some(request.endpoint), began)
+    }
+
+    /// Hands a probe to the engine: one token, the likeliest.
+    ///
+    /// # Errors
+    /// The table is full.
+    pub fn submit_probe(&self, probe: ProbeId, began: MonoNanos) -> Result<RequestStream, SubmitError> {
+        let input = TokenizedGenerateReqInput {
+            rid: probe.rid(),
+            purpose: Purpose::HealthCheck(probe),
+            input_ids: vec![TokenId(0)],
+            sampling_params: SamplingParams::probe(),
+            top_logprobs: None,
+        };
+        self.submit(input, None, began)
+    }
+
+    /// Table, detokenizer, ledger, socket: in this order, so that the answer finds everybody prepared.
+    fn submit(
+        &self,
+        input: TokenizedGenerateReqInput,
+        endpoint: Option<RequestEndpoint>,
+        began: MonoNanos,
+    ) -> Result<RequestStream, SubmitError> {
+        let rid = input.rid.clone();
+        let state = Arc::new(RequestState::default());
+        let entry = Entry {
+            state: Arc::clone(&state),
+            purpose: input.purpose,
+            endpoint,
+            prompt_tokens: u32::try_from(input.input_ids.len()).unwrap_or(u32::MAX),
+            submitted: began,
+            admitted: None,
+            newest: None,
+        };
+        self.inner.table.insert(&rid, entry).map_err(|refused| refusal(&refused, &rid))?;
+        self.inner.detokenizer.register(&rid, &input.sampling_params);
+        self.inner.ledger.begin(&rid, current_root(), began);
+        self.inner.ledger.enter(&rid, Hop::Submit, began);
+        let prompt_ids: Arc<[TokenId]> = input.input_ids.as_slice().into();
+        let submitted = MonoNanos::now();
+        self.inner.ledger.leave(&rid, Hop::Submit, submitted);
+        self.inner.ledger.enter(&rid, Hop::IpcToEngine, submitted);
+        self.send(ToEngine::Generate(input));
+        if self.inner.engine.is_dead() {
+            self.fail(&rid, "the engine is dead"); // it died between the check and the entry
+        }
+        let (manager, gone) = (self.clone(), rid.clone());
+        Ok(RequestStream::new(rid, prompt_ids, state, move || manager.release(&gone)))
+    }
+}
+
+/// The current span as a parent for spans that are written later. Only its ids are kept: a handle on the span itself
+/// would keep it open, and unexported, as long as the flight lasts.
+fn current_root() -> Context {
+    use opentelemetry::trace::TraceContextExt;
+    let current = tracing::Span::current().context();
+    Context::new().with_remote_span_context(current.span().span_context().clone())
+}
+
+fn refusal(refused: &Refused, rid: &Rid) -> SubmitError {
+    match refused {
+        Refused::Duplicate => SubmitError::Invalid {
+            param: "rid".to_owned(),
+            message: format!("rid '{rid}' belongs to a request that is still running"),
+        },
+        Refused::Full => {
+            let limit = super::table::MAX_LIVE_REQUESTS;
+            SubmitError::QueueFull(format!("{limit} requests are live on this frontend; try again later"))
+        }
+    }
+}
+
+/// Ids of the prompt, each one within the vocabulary, at least one.
+async fn tokenize(model: &Arc<ServedModel>, prompt: Prompt) -> Result<Vec<TokenId>, SubmitError> {
+    let ids = match prompt {
+        Prompt::Ids(ids) => ids,
+        Prompt::Text(text) if text.len() > INLINE_TOKENIZE_BYTES => {
+            let model = Arc::clone(model);
+            let encode = move || encode(&model, &Prompt::Text(text));
+            tokio::task::spawn_blocking(encode).await.map_err(|error| SubmitError::Failed(error.to_string()))??
+        }
+        Prompt::Rendered(parts) => {
+            let model = Arc::clone(model);
+            let encode = move || encode(&model, &Prompt::Rendered(parts));
+            tokio::task::spawn_blocking(encode).await.map_err(|error| SubmitError::Failed(error.to_string()))??
+        }
+        short => encode(model, &short)?,
+    };
+    let vocab_size = model.info.vocab_size;
+    if let Some(id) = ids.iter().find(|id| id.0 >= vocab_size) {
+        let message = format!("token id {id} is out of range: the vocabulary has {vocab_size} rows");
+        return Err(SubmitError::Invalid { param: "input_ids".to_owned(), message });
+    }
+    if ids.is_empty() {
+        let message = "the prompt has no tokens; at least 1 is needed".to_owned();
+        return Err(SubmitError::Invalid { param: "prompt".to_owned(), message });
+    }
+    Ok(ids)
+}
+
+fn encode(model: &ServedModel, prompt: &Prompt) -> Result<Vec<TokenId>, SubmitError> {
+    let encode = |text: &str, control| {
+        let encoded = model.tokenizer.encode(text, control);
+        encoded.map_err(|error| SubmitError::Invalid { param: "prompt".to_owned(), message: error.to_string() })
+    };
+    match prompt {
+        Prompt::Ids(ids) => Ok(ids.clone()),
+        Prompt::Text(text) => encode(text, ControlTokens::Parse),
+        Prompt::Rendered(parts) => {
+            let mut ids = Vec::new();
+            for part in parts {
+                match part {
+                    PromptPart::Control(id) => ids.push(*id),
+                    PromptPart::Text(text) => ids.extend(encode(text, ControlTokens::AsText)?),
+                }
+            }
+            Ok(ids)
+        }
+    }
+}
+
+/// How many tokens may follow a prompt of `prompt` tokens.
+fn output_room(model: &ServedModel, prompt: usize, asked: Option<u32>, default: u32) -> Result<u32, SubmitError> {
+    let limit = model.token_limit();
+    let room = limit.saturating_sub(u32::try_from(prompt).unwrap_or(u32::MAX));
+    if room == 0 {
+        let message = format!(
+            "the prompt has {prompt} tokens, and at most {limit} fit into the context, with at least 1 left for output"
+        );
+        return Err(SubmitError::ContextLength { param: "prompt".to_owned(), message });
+    }
+    match asked {
+        Some(asked) if asked > room => {
+            let message = format!(
+                "the prompt has {prompt} tokens and {asked} were asked for as output, but only {limit} fit into the \
+                 context"
+            );
+            Err(SubmitError::ContextLength { param: "max_tokens".to_owned(), message })
+        }
+        Some(asked) => Ok(asked),
+        None => Ok(default.min(room)),
+    }
 }

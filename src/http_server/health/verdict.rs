@@ -1,0 +1,177 @@
+//! How a probe ends: once, in every case, with trace, metrics, autopsy and answer telling the same.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::http::{HeaderValue, StatusCode, header::CACHE_CONTROL};
+use axum::response::{IntoResponse, Response};
+use tracing::Span;
+
+use super::HealthState;
+use crate::clock::{MonoNanos, WallAnchor};
+use crate::io_struct::ProbeId;
+use crate::probe_ledger::autopsy::{Autopsy, millis, timeline};
+use crate::probe_ledger::cause::{Diagnosis, diagnose};
+use crate::server_status::StatusEvent;
+use crate::telemetry::labels::{Cause, Hop, ProbeBranch, ProbeEndpoint, ProbeEvidence, ProbeOutcome};
+use crate::telemetry::metrics::{InFlight, ProbeEnd};
+use crate::telemetry::spans::{self, ProbeAttributes};
+
+/// How a probe ended, and why in a sentence.
+#[derive(Debug)]
+pub struct Verdict {
+    outcome: ProbeOutcome,
+    evidence: ProbeEvidence,
+    reason: String,
+}
+
+impl Verdict {
+    /// Something was received in time.
+    pub fn alive(evidence: ProbeEvidence) -> Self {
+        let reason = match evidence {
+            ProbeEvidence::OwnAnswer => "the probe's own answer was received",
+            ProbeEvidence::OtherTraffic => "an output of the engine was received after the probe was sent",
+            ProbeEvidence::None => "nothing was received",
+        };
+        Self { outcome: ProbeOutcome::Ok, evidence, reason: reason.to_owned() }
+    }
+
+    /// Nothing was received, or nothing had to be.
+    pub fn without_answer(outcome: ProbeOutcome, reason: String) -> Self {
+        Self { outcome, evidence: ProbeEvidence::None, reason }
+    }
+
+    fn is_good(&self) -> bool {
+        matches!(self.outcome, ProbeOutcome::Ok | ProbeOutcome::Shortcut)
+    }
+}
+
+/// A probe under way. Dropped before its end, its client has hung up.
+pub struct Probe {
+    /// What the handler holds.
+    pub state: HealthState,
+    /// Its id.
+    pub id: ProbeId,
+    /// When the handler began.
+    pub began: MonoNanos,
+    /// How long it may wait.
+    pub limit: Duration,
+    endpoint: ProbeEndpoint,
+    span: Span,
+    turns_before: u64,
+    in_flight: Option<InFlight>,
+}
+
+impl Probe {
+    /// A probe begins, in the server's span.
+    pub fn begin(state: HealthState, endpoint: ProbeEndpoint, limit: Duration) -> Self {
+        let (id, span) = (ProbeId::random(), Span::current());
+        spans::name_probe(&span, &id.to_string());
+        let turns_before = state.tokenizer_manager.engine().snapshot().heartbeat.loop_iterations;
+        let in_flight = Some(state.metrics.probes.began());
+        Self { state, id, began: MonoNanos::now(), limit, endpoint, span, turns_before, in_flight }
+    }
+
+    /// The verdict falls.
+    pub fn end(mut self, verdict: Verdict) -> Response {
+        let status = if verdict.is_good() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+        let autopsy = self.conclude(verdict);
+        let mut response = (status, Json(&*autopsy)).into_response();
+        response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        response
+    }
+
+    /// Writes the end into every book, in one order: status, ledger and trace, metrics, ring.
+    fn conclude(&mut self, verdict: Verdict) -> std::sync::Arc<Autopsy> {
+        self.in_flight = None;
+        let manager = self.state.tokenizer_manager.clone();
+        let now = MonoNanos::now();
+        let scene = manager.scene(self.turns_before);
+        let flight = manager.ledger().end(&self.id.rid(), now);
+        let diagnosis = match verdict.outcome {
+            ProbeOutcome::Timeout | ProbeOutcome::EngineDead => Some(diagnose(&scene.evidence(flight.as_ref()))),
+            ProbeOutcome::Error => Some(Diagnosis { cause: Cause::StepFailed, detail: verdict.reason.clone() }),
+            _ => None,
+        };
+        match verdict.outcome {
+            ProbeOutcome::Ok => manager.status().apply(StatusEvent::ProbeOk),
+            ProbeOutcome::Timeout | ProbeOutcome::Error => {
+                let cause = diagnosis.as_ref().map_or("", |diagnosis| diagnosis.cause.as_str());
+                manager.status().apply(StatusEvent::ProbeFailed(format!("{cause}: {}", verdict.reason)));
+            }
+            _ => {}
+        }
+        let mut autopsy = Autopsy {
+            status: manager.status().report().status,
+            healthy: verdict.is_good(),
+            reason: verdict.reason,
+            probe_id: self.id.to_string(),
+            endpoint: self.endpoint,
+            branch: flight.as_ref().map_or(ProbeBranch::None, |flight| flight.branch),
+            evidence: verdict.evidence,
+            outcome: verdict.outcome,
+            duration_ms: millis(now.since(self.began)),
+            limit_ms: millis(self.limit),
+            started_at: WallAnchor::now().unix_seconds(self.began),
+            trace_id: spans::trace_id(&self.span),
+            stalled_at: None,
+            cause: None,
+            cause_detail: None,
+            timeline: flight.as_ref().map(|flight| timeline(flight, self.began)).unwrap_or_default(),
+            step: None,
+            queues: None,
+            ages: None,
+        };
+        if let Some(diagnosis) = diagnosis {
+            autopsy = autopsy.failed(flight.as_ref(), &scene, diagnosis);
+        }
+        self.publish(&autopsy, now.since(self.began));
+        manager.ledger().keep(autopsy)
+    }
+
+    fn publish(&self, autopsy: &Autopsy, duration: Duration) {
+        spans::record_probe(
+            &self.span,
+            &ProbeAttributes {
+                probe_id: &autopsy.probe_id,
+                branch: autopsy.branch,
+                outcome: autopsy.outcome,
+                evidence: autopsy.evidence,
+                stalled_at: autopsy.stalled_at,
+                cause: autopsy.cause,
+                detail: autopsy.cause_detail.as_deref(),
+                limit: self.limit,
+            },
+        );
+        self.state.metrics.probes.ended(&ProbeEnd {
+            endpoint: autopsy.endpoint,
+            branch: autopsy.branch,
+            outcome: autopsy.outcome,
+            evidence: autopsy.evidence,
+            stalled_at: autopsy.stalled_at,
+            cause: autopsy.cause,
+            duration,
+        });
+        let (stalled_at, cause) = (autopsy.stalled_at.map(Hop::as_str), autopsy.cause.map(Cause::as_str));
+        match autopsy.outcome {
+            ProbeOutcome::Timeout | ProbeOutcome::EngineDead | ProbeOutcome::Error => tracing::warn!(
+                outcome = %autopsy.outcome,
+                stalled_at,
+                cause,
+                detail = autopsy.cause_detail,
+                duration_ms = autopsy.duration_ms,
+                "health probe failed"
+            ),
+            outcome => tracing::debug!(%outcome, branch = %autopsy.branch, "health probe ended"),
+        }
+    }
+}
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        if self.in_flight.is_some() {
+            let reason = "the client hung up before the verdict".to_owned();
+            self.conclude(Verdict::without_answer(ProbeOutcome::ClientGone, reason));
+        }
+    }
+}

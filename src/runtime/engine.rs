@@ -1,0 +1,149 @@
+//! `radiosonde engine`: the scheduler on a thread of its own, and nothing that could keep it.
+
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixListener;
+use std::sync::Arc;
+use std::thread;
+
+use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use tokio::sync::mpsc;
+
+use super::RuntimeError;
+use super::engine_ipc::{EngineIpc, Workers};
+use crate::config::{EngineArgs, LogFormat, ModelArgs, SchedulerArgs};
+use crate::io_struct::{FromEngine, ModelInfo, ModelSource, TokenId};
+use crate::ipc;
+use crate::model_hub;
+use crate::model_runner::llama::LlamaRunner;
+use crate::model_runner::scripted::ScriptedRunner;
+use crate::model_runner::weights::LoadOptions;
+use crate::model_runner::{ModelRunner, PageId, SequenceSlice};
+use crate::scheduler::event_loop::{ChannelInbox, event_loop};
+use crate::scheduler::vitals::VitalsPage;
+use crate::scheduler::{Scheduler, SchedulerConfig};
+use crate::telemetry;
+
+/// Messages received and not yet seen by the scheduler; beyond it the socket is not read.
+const INBOX_CAPACITY: usize = 4096;
+
+/// Runs an engine until it is told to end.
+///
+/// # Errors
+/// No socket, or no model.
+pub fn run(args: &EngineArgs) -> Result<(), RuntimeError> {
+    telemetry::init_plain(&log_config(args))?;
+    let listener = match args.supervised {
+        Some(parent) => inherit_listener(parent)?,
+        None => {
+            let path = args.listen.as_deref().unwrap_or(std::path::Path::new("engine.sock"));
+            let listener = ipc::listen(path).map_err(RuntimeError::EngineSocket)?;
+            tracing::info!(path = %path.display(), "engine listens for frontends");
+            listener
+        }
+    };
+    end_on_signal(listener.try_clone()?)?;
+    let outcome = serve(args, &listener);
+    ipc::remove_socket(&listener);
+    outcome
+}
+
+/// Loads the model and turns the scheduler; the ipc thread speaks with frontends all the while.
+fn serve(args: &EngineArgs, listener: &UnixListener) -> Result<(), RuntimeError> {
+    let vitals = Arc::new(VitalsPage::default());
+    let workers = Workers::new(Arc::clone(&vitals));
+    let (inbox, received) = mpsc::channel(INBOX_CAPACITY);
+    let ready = EngineIpc { listener: listener.try_clone()?, workers: workers.clone(), inbox }.spawn()?;
+    let source = model_hub::resolve(args.model.model.as_deref())?;
+    let runner = load(&source, &args.model, &args.scheduler)?;
+    let info = runner.info().clone();
+    tracing::info!(
+        model = info.name,
+        architecture = info.architecture,
+        context_length = info.context_length,
+        max_total_tokens = info.max_total_tokens,
+        load_seconds = info.load_seconds,
+        "model loaded"
+    );
+    let config = scheduler_config(&args.scheduler, &info);
+    let mut scheduler = Scheduler::new(runner, config, Arc::clone(&vitals));
+    let mut inbox = ChannelInbox::new(received, Arc::clone(&vitals));
+    ready.send_replace(Some(info));
+    let turning = thread::Builder::new().name("scheduler".to_owned()).spawn(move || {
+        let mut out = workers;
+        event_loop(&mut scheduler, &mut inbox, &mut out, &vitals);
+    })?;
+    match turning.join() {
+        Ok(()) => Err(RuntimeError::EngineGone("the ipc thread ended".to_owned())),
+        Err(_) => Err(RuntimeError::EngineGone("the scheduler panicked".to_owned())),
+    }
+}
+
+/// A model that has run once.
+fn load(
+    source: &ModelSource,
+    model: &ModelArgs,
+    scheduler: &SchedulerArgs,
+) -> Result<Box<dyn ModelRunner>, RuntimeError> {
+    let max_total_tokens = scheduler.max_total_tokens;
+    let mut runner: Box<dyn ModelRunner> = match source {
+        ModelSource::Gguf(path) => {
+            let options =
+                LoadOptions { context_length: model.context_length, max_total_tokens, threads: model.threads };
+            let runner = LlamaRunner::load(path, &options).map_err(|error| RuntimeError::Load(error.to_string()))?;
+            Box::new(runner)
+        }
+        ModelSource::Scripted(script) => {
+            let runner = ScriptedRunner::load(script, model.context_length, max_total_tokens);
+            return Ok(Box::new(runner.map_err(|error| RuntimeError::Load(error.to_string()))?));
+        }
+    };
+    let first = SequenceSlice { tokens: &[TokenId(0)], start: 0, pages: &[PageId(0)], wants_logits: true };
+    runner.forward(&[first]).map_err(|error| RuntimeError::Load(error.to_string()))?;
+    Ok(runner)
+}
+
+fn scheduler_config(args: &SchedulerArgs, info: &ModelInfo) -> SchedulerConfig {
+    SchedulerConfig {
+        chunked_prefill_size: args.chunked_prefill_size as usize,
+        max_running_requests: args.max_running_requests as usize,
+        max_queued_requests: args.max_queued_requests as usize,
+        max_total_tokens: info.max_total_tokens as usize,
+    }
+}
+
+/// Standard input is the listening socket. The engine hears when its parent dies, also if it has died already.
+fn inherit_listener(parent: u32) -> Result<UnixListener, RuntimeError> {
+    set_parent_process_death_signal(Some(Signal::TERM)).map_err(std::io::Error::from)?;
+    let listener = UnixListener::from(std::io::stdin().as_fd().try_clone_to_owned()?);
+    let is_parent = |pid: Pid| u32::try_from(pid.as_raw_nonzero().get()).is_ok_and(|pid| pid == parent);
+    if getppid().is_some_and(is_parent) {
+        Ok(listener)
+    } else {
+        ipc::remove_socket(&listener);
+        Err(RuntimeError::EngineGone("its parent has ended".to_owned()))
+    }
+}
+
+/// Ends the process on SIGTERM, SIGINT and SIGHUP, whatever the scheduler does, and leaves no socket behind. A stopped
+/// engine whose parent dies is continued by the kernel, for its process group is orphaned, and comes here too.
+fn end_on_signal(listener: UnixListener) -> Result<(), RuntimeError> {
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
+    thread::Builder::new().name("signals".to_owned()).spawn(move || {
+        if let Some(signal) = signals.forever().next() {
+            tracing::debug!(signal, "engine ends");
+            ipc::remove_socket(&listener);
+            std::process::exit(0);
+        }
+    })?;
+    Ok(())
+}
+
+fn log_config(args: &EngineArgs) -> telemetry::LogConfig {
+    let format = match args.log.log_format {
+        LogFormat::Human => telemetry::LogFormat::Human,
+        LogFormat::Json => telemetry::LogFormat::Json,
+    };
+    telemetry::LogConfig { format, filter: args.log.log_level.clone() }
+}
