@@ -1,1 +1,106 @@
-//! stub
+//! Log lines on standard error, for people or for machines, each with the ids that lead to its trace.
+
+mod fields;
+mod format;
+mod ids;
+
+use std::io::{IsTerminal, stderr};
+
+use opentelemetry_sdk::trace::SdkTracer;
+use tracing::{Level, Metadata, Subscriber};
+use tracing_subscriber::filter::{EnvFilter, ParseError, filter_fn};
+use tracing_subscriber::layer::{Layer, SubscriberExt};
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
+use tracing_subscriber::{Registry, fmt};
+
+use format::Line;
+use ids::RememberIds;
+
+/// Shapes of a log line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Human,
+    /// One JSON object a line.
+    Json,
+}
+
+/// How log lines look, and which are written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogConfig {
+    /// Their shape.
+    pub format: LogFormat,
+    /// A level, or targets with levels as in `radiosonde=debug,warn`.
+    pub filter: String,
+}
+
+impl Default for LogConfig {
+    fn default() -> Self {
+        Self { format: LogFormat::default(), filter: "info".to_owned() }
+    }
+}
+
+/// Why logging could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum LogError {
+    /// The filter cannot be read.
+    #[error("'{filter}' is no log filter: write a level, or targets with levels as in radiosonde=debug,warn")]
+    Filter {
+        /// What was given.
+        filter: String,
+        /// What is wrong with it.
+        source: ParseError,
+    },
+    /// Somebody installed a subscriber before.
+    #[error("logging is set up already")]
+    Twice(#[from] TryInitError),
+}
+
+/// Libraries that carry our traces: their chatter about carrying would fill the log, or trace itself.
+const NOISE: &str = "opentelemetry=warn,opentelemetry_sdk=warn,opentelemetry_otlp=warn,h2=warn,tonic=warn,hyper=warn,\
+                     hyper_util=warn,tower=warn,reqwest=warn";
+
+/// The targets that spans and span events come from.
+const OURS: &str = env!("CARGO_CRATE_NAME");
+
+/// Installs the subscriber of a frontend: log lines, and spans written through `tracer`. Once per process.
+///
+/// # Errors
+/// The filter cannot be read, or a subscriber is installed already.
+pub fn init(config: &LogConfig, tracer: &SdkTracer) -> Result<(), LogError> {
+    let spans = tracing_opentelemetry::layer()
+        .with_tracer(tracer.clone())
+        // Times and threads of polling would stand beside the busy and idle of the scheduler, and mislead.
+        .with_tracked_inactivity(false)
+        .with_threads(false)
+        .with_location(false)
+        .with_target(false)
+        .with_filter(filter_fn(traced));
+    Ok(Registry::default().with(spans).with(RememberIds).with(lines(config)?).try_init()?)
+}
+
+/// Installs the subscriber of an engine, which opens no spans: log lines only. Once per process.
+///
+/// # Errors
+/// The filter cannot be read, or a subscriber is installed already.
+pub fn init_plain(config: &LogConfig) -> Result<(), LogError> {
+    Ok(Registry::default().with(RememberIds).with(lines(config)?).try_init()?)
+}
+
+fn lines<S>(config: &LogConfig) -> Result<impl Layer<S>, LogError>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+{
+    let unreadable = |source| LogError::Filter { filter: config.filter.clone(), source };
+    // The user's words come last and win.
+    let filter = EnvFilter::builder().parse(format!("{NOISE},{}", config.filter)).map_err(unreadable)?;
+    let layer = fmt::layer().with_ansi(stderr().is_terminal()).event_format(Line(config.format)).with_writer(stderr);
+    Ok(layer.with_filter(filter))
+}
+
+/// Our spans, and what was logged inside them at info or above.
+fn traced(metadata: &Metadata<'_>) -> bool {
+    metadata.target().starts_with(OURS) && (metadata.is_span() || *metadata.level() <= Level::INFO)
+}

@@ -1,1 +1,30 @@
-//! stub
+//! The spans: their names, their attributes and one function for each thing that can be said with them.
+
+pub mod names;
+mod hops;
+mod outcome;
+mod server;
+
+pub use hops::{HopSpan, StepAttributes, write_hops};
+pub use outcome::{ProbeAttributes, RequestAttributes, record_probe, record_request};
+pub use server::{context, name_probe, name_request, record_status, server_span, trace_id};
+
+/// The longest attribute or status text in bytes. Prompts and outputs never go into spans.
+pub const MAX_TEXT: usize = 512;
+
+/// The head of `text`, at most `limit` bytes, cut between characters.
+fn bounded(text: &str, limit: usize) -> &str {
+    &text[..text.floor_char_boundary(limit)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::bounded;
+
+    #[test]
+    fn texts_are_cut_between_characters() {
+        for (text, limit, want) in [("abc", 5, "abc"), ("abc", 2, "ab"), ("a\u{e9}b", 2, "a"), ("\u{e9}", 1, "")] {
+            assert_eq!(bounded(text, limit), want, "{text:?} at {limit}");
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! What became of the health probes: the series that an orchestrator's restarts can be explained with.
+
+use std::time::Duration;
+
+use prometheus::{Error, HistogramVec, IntCounterVec, IntGauge, Registry};
+
+use super::declare::{InFlight, counter_vec, gauge, histogram_vec};
+use crate::telemetry::labels::{Cause, Hop, ProbeBranch, ProbeEndpoint, ProbeEvidence, ProbeOutcome};
+
+/// Bucket edges in seconds. The default limit of a probe, 20 s, is an edge: without it a p99 near the limit is a guess.
+const DURATION_BUCKETS: &[f64] =
+    &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0];
+
+/// The hops at which a probe can stall; the other hops belong to user requests.
+const PROBE_HOPS: &[Hop] = &[
+    Hop::Http,
+    Hop::Submit,
+    Hop::IpcToEngine,
+    Hop::Inbox,
+    Hop::ProcessInput,
+    Hop::Queue,
+    Hop::ReturnHealthCheckIpcs,
+    Hop::RunBatch,
+    Hop::Forward,
+    Hop::IpcToFrontend,
+    Hop::Detokenizer,
+    Hop::Receive,
+];
+
+/// How one probe ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProbeEnd {
+    /// Where it came in.
+    pub endpoint: ProbeEndpoint,
+    /// Which way the scheduler took.
+    pub branch: ProbeBranch,
+    /// How it ended.
+    pub outcome: ProbeOutcome,
+    /// What proved life to it.
+    pub evidence: ProbeEvidence,
+    /// The sick hop, if it failed.
+    pub stalled_at: Option<Hop>,
+    /// What made it sick, if it failed.
+    pub cause: Option<Cause>,
+    /// From the arrival of the HTTP request to the verdict.
+    pub duration: Duration,
+}
+
+/// The series of the probes.
+#[derive(Debug)]
+pub struct ProbeMetrics {
+    total: IntCounterVec,
+    duration: HistogramVec,
+    evidence: IntCounterVec,
+    failures: IntCounterVec,
+    in_flight: IntGauge,
+}
+
+impl ProbeMetrics {
+    /// Declares the series.
+    ///
+    /// # Errors
+    /// A name is declared twice.
+    pub fn register(registry: &Registry) -> Result<Self, Error> {
+        let metrics = Self {
+            total: counter_vec(
+                registry,
+                "radiosonde_health_probe_total",
+                "Health probes that ended. outcome=ok and shortcut are 200, client_gone has no answer, the others are \
+                 503. branch says what the scheduler did: idle ran the probe as a real request, busy answered it after \
+                 a batch, none never decided.",
+                &["endpoint", "branch", "outcome"],
+            )?,
+            duration: histogram_vec(
+                registry,
+                "radiosonde_health_probe_duration_seconds",
+                "From the arrival of a health probe to its verdict. Read idle and busy apart: idle is the time of one \
+                 token, busy the rest of the step in flight.",
+                DURATION_BUCKETS,
+                &["endpoint", "branch", "outcome"],
+            )?,
+            evidence: counter_vec(
+                registry,
+                "radiosonde_health_probe_evidence_total",
+                "What proved life to the probes that ended. other_traffic is as good as own_answer for the verdict, \
+                 but says nothing about the way that the probe itself took.",
+                &["evidence"],
+            )?,
+            failures: counter_vec(
+                registry,
+                "radiosonde_health_probe_failures_total",
+                "Failed health probes by the hop that never ended and by its cause. Start here: the hop says where to \
+                 look, the cause says what to do.",
+                &["hop", "cause"],
+            )?,
+            in_flight: gauge(
+                registry,
+                "radiosonde_health_probes_in_flight",
+                "Health probes without a verdict so far. Stays above zero only if probes arrive faster than the \
+                 runtime answers, or if it does not answer.",
+            )?,
+        };
+        metrics.initialise();
+        Ok(metrics)
+    }
+
+    /// A probe began; it counts as in flight until the guard is dropped.
+    pub fn began(&self) -> InFlight {
+        InFlight::enter(&self.in_flight)
+    }
+
+    /// A probe has its verdict.
+    pub fn ended(&self, end: &ProbeEnd) {
+        let labels = [end.endpoint.as_str(), end.branch.as_str(), end.outcome.as_str()];
+        self.total.with_label_values(&labels).inc();
+        self.duration.with_label_values(&labels).observe(end.duration.as_secs_f64());
+        self.evidence.with_label_values(&[end.evidence.as_str()]).inc();
+        if let (Some(hop), Some(cause)) = (end.stalled_at, end.cause) {
+            self.failures.with_label_values(&[hop.as_str(), cause.as_str()]).inc();
+        }
+    }
+
+    fn initialise(&self) {
+        for &endpoint in ProbeEndpoint::ALL {
+            for &outcome in ProbeOutcome::ALL {
+                for &branch in branches(endpoint, outcome) {
+                    let labels = [endpoint.as_str(), branch.as_str(), outcome.as_str()];
+                    self.total.with_label_values(&labels);
+                    if matches!(outcome, ProbeOutcome::Ok | ProbeOutcome::Timeout) {
+                        // A histogram is eighteen lines at every scrape: only those that are always asked for.
+                        self.duration.with_label_values(&labels);
+                    }
+                }
+            }
+        }
+        for &evidence in ProbeEvidence::ALL {
+            self.evidence.with_label_values(&[evidence.as_str()]);
+        }
+        for &hop in PROBE_HOPS {
+            for &cause in Cause::ALL {
+                self.failures.with_label_values(&[hop.as_str(), cause.as_str()]);
+            }
+        }
+    }
+}
+
+/// The branches on which a probe of `endpoint` can end with `outcome`.
+fn branches(endpoint: ProbeEndpoint, outcome: ProbeOutcome) -> &'static [ProbeBranch] {
+    match (outcome, endpoint) {
+        (ProbeOutcome::Shortcut, ProbeEndpoint::HealthGenerate) => &[],
+        (ProbeOutcome::Shortcut | ProbeOutcome::Starting | ProbeOutcome::Draining, _) => &[ProbeBranch::None],
+        _ => ProbeBranch::ALL,
+    }
+}

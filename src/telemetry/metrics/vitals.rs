@@ -1,0 +1,170 @@
+//! The vital signs: gauges computed at every scrape, so that an age goes on growing while its owner is stuck.
+
+mod signs;
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use prometheus::core::{Collector, Desc, Describer};
+use prometheus::proto::{Counter, Gauge, LabelPair, Metric, MetricFamily, MetricType};
+use prometheus::{Error, Opts, Registry};
+use signs::{SIGNS, Sign};
+
+use crate::telemetry::labels::ServerStatus;
+
+/// Reads the vital signs. Must neither wait for the engine nor for the main runtime: it is called at every scrape.
+pub trait ReadVitals: Send + Sync {
+    /// How it stands now.
+    fn read(&self) -> Vitals;
+}
+
+/// How the server stands at one instant.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Vitals {
+    /// The server's status.
+    pub status: ServerStatus,
+    /// Since the last output of the engine; before the first one, since the start of the frontend.
+    pub last_receive_age: Duration,
+    /// When that was; before the first output, the start of the frontend.
+    pub last_receive_at: SystemTime,
+    /// The configured limit of a probe.
+    pub health_check_timeout: Duration,
+    /// Probes that wait in the scheduler for a batch result.
+    pub return_health_check_ipcs: u64,
+    /// How long the oldest of them has waited.
+    pub return_health_check_oldest: Option<Duration>,
+    /// Messages received by the engine and not yet seen by its scheduler.
+    pub scheduler_inbox: u64,
+    /// Requests in the batch.
+    pub running: u64,
+    /// Requests without a place in the batch.
+    pub queued: u64,
+    /// KV pool tokens in use.
+    pub kv_used_tokens: u64,
+    /// KV pool size in tokens; 0 until the engine is ready.
+    pub max_total_num_tokens: u64,
+    /// Turns of the scheduler's loop, since the start of the engine.
+    pub loop_iterations: u64,
+    /// Batches that ended, since the start of the engine.
+    pub batches: u64,
+    /// How long the step in flight has run.
+    pub step_age: Option<Duration>,
+    /// Since the engine's last heartbeat; since the start of the frontend if there was none.
+    pub heartbeat_age: Duration,
+    /// Whether the engine is connected and ready.
+    pub engine_up: bool,
+    /// Messages that wait in front of the socket to the engine.
+    pub ipc_to_engine: u64,
+    /// Messages that wait in the engine, in front of the socket to this frontend.
+    pub ipc_to_frontend: u64,
+    /// Requests that had to give their KV pages back, since the start of the engine.
+    pub retractions: u64,
+    /// Requests and probes that this frontend waits for.
+    pub request_table: u64,
+}
+
+impl Default for Vitals {
+    fn default() -> Self {
+        Self {
+            status: ServerStatus::Starting,
+            last_receive_age: Duration::ZERO,
+            last_receive_at: UNIX_EPOCH,
+            health_check_timeout: Duration::ZERO,
+            return_health_check_ipcs: 0,
+            return_health_check_oldest: None,
+            scheduler_inbox: 0,
+            running: 0,
+            queued: 0,
+            kv_used_tokens: 0,
+            max_total_num_tokens: 0,
+            loop_iterations: 0,
+            batches: 0,
+            step_age: None,
+            heartbeat_age: Duration::ZERO,
+            engine_up: false,
+            ipc_to_engine: 0,
+            ipc_to_frontend: 0,
+            retractions: 0,
+            request_table: 0,
+        }
+    }
+}
+
+/// Declares the vital signs, to be read from `source` at every scrape.
+///
+/// # Errors
+/// They are declared already.
+pub fn register(registry: &Registry, source: Arc<dyn ReadVitals>) -> Result<(), Error> {
+    let status = Opts::new(STATUS_NAME, STATUS_HELP).variable_label("status").describe()?;
+    let mut descs = vec![status];
+    for sign in SIGNS {
+        descs.push(Opts::new(sign.name, sign.help).describe()?);
+    }
+    registry.register(Box::new(VitalSigns { source, descs }))
+}
+
+struct VitalSigns {
+    source: Arc<dyn ReadVitals>,
+    descs: Vec<Desc>,
+}
+
+impl Collector for VitalSigns {
+    fn desc(&self) -> Vec<&Desc> {
+        self.descs.iter().collect()
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        let vitals = self.source.read();
+        let mut families = vec![status(vitals.status)];
+        families.extend(SIGNS.iter().map(|sign| sign.family(&vitals)));
+        families
+    }
+}
+
+const STATUS_NAME: &str = "radiosonde_server_status";
+const STATUS_HELP: &str = "1 for the present status, 0 for the others. unhealthy: the last probe failed or the engine is \
+                           dead; the next good probe makes it up again.";
+
+/// A state set: every status is always there, so that a query never meets a hole.
+fn status(present: ServerStatus) -> MetricFamily {
+    let metric = |&status: &ServerStatus| {
+        let mut label = LabelPair::default();
+        label.set_name("status".to_owned());
+        label.set_value(status.as_str().to_owned());
+        let mut metric = Metric::from_label(vec![label]);
+        metric.set_gauge(gauge(f64::from(u8::from(status == present))));
+        metric
+    };
+    let metrics = ServerStatus::ALL.iter().map(metric).collect();
+    family(STATUS_NAME, STATUS_HELP, MetricType::GAUGE, metrics)
+}
+
+impl Sign {
+    fn family(&self, vitals: &Vitals) -> MetricFamily {
+        let value = (self.read)(vitals);
+        let mut metric = Metric::from_label(Vec::new());
+        if self.kind == MetricType::COUNTER {
+            let mut counter = Counter::default();
+            counter.set_value(value);
+            metric.set_counter(counter);
+        } else {
+            metric.set_gauge(gauge(value));
+        }
+        family(self.name, self.help, self.kind, vec![metric])
+    }
+}
+
+fn gauge(value: f64) -> Gauge {
+    let mut gauge = Gauge::default();
+    gauge.set_value(value);
+    gauge
+}
+
+fn family(name: &str, help: &str, kind: MetricType, metrics: Vec<Metric>) -> MetricFamily {
+    let mut family = MetricFamily::default();
+    family.set_name(name.to_owned());
+    family.set_help(help.to_owned());
+    family.set_field_type(kind);
+    family.set_metric(metrics);
+    family
+}
