@@ -166,9 +166,9 @@ impl Drop for CloseOnDrop<'_> {
         while inside > 0 {
             spins += 1;
             if spins < SPINS {
-                hint::spin_loop()
+                hint::spin_loop();
             } else {
-                thread::yield_now()
+                thread::yield_now();
             }
             inside = self.0.gate.load(SeqCst) & !OPEN;
         }
