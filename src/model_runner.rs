@@ -51,6 +51,9 @@ pub enum ForwardError {
     /// The tensor library refused.
     #[error("forward pass failed: {0}")]
     Tensor(#[from] candle_core::Error),
+    /// The batch does not fit the model: a token, a position or a page that does not exist.
+    #[error("batch refused: {0}")]
+    Batch(String),
     /// A script said so.
     #[error("scripted failure of step {0}")]
     Scripted(u64),

@@ -1,1 +1,144 @@
-//! stub
+//! The Llama family: one forward pass over a batch, all its tokens as rows of one matrix.
+
+pub mod config;
+mod batch;
+mod layer;
+mod rope;
+
+use super::attention::{Attended, KvLayer};
+use super::kernels::elementwise::norm_quantise;
+use super::kernels::{Activations, Columns, LANES, Native, PackedLinear, Team};
+use super::{ForwardError, Logits, ModelRunner, PAGE_SIZE, SequenceSlice};
+use crate::io_struct::ModelInfo;
+use batch::{Batch, Limits};
+pub use config::LlamaConfig;
+pub use layer::LayerWeights;
+use rope::Rope;
+
+/// A Llama model with its KV pool and its threads.
+pub struct LlamaRunner {
+    info: ModelInfo,
+    config: LlamaConfig,
+    weights: LlamaWeights,
+    rope: Rope,
+    kv: Vec<KvLayer>,
+    pages: usize,
+    team: Team,
+    scratch: Scratch,
+}
+
+/// All weights of a model.
+pub struct LlamaWeights {
+    /// One row for each id of the vocabulary.
+    pub embedding: PackedLinear,
+    /// The output head; `None`: the embedding is used.
+    pub head: Option<PackedLinear>,
+    /// Weight of the last norm.
+    pub norm: Vec<f32>,
+    /// From first to last.
+    pub layers: Vec<LayerWeights>,
+    /// Divisors of the rotation frequencies, one for each pair of dimensions, where the file has them.
+    pub rope_factors: Option<Vec<f32>>,
+}
+
+/// The values of a pass on their way; kept from pass to pass, so that their memory is.
+#[derive(Default)]
+struct Scratch {
+    /// The residual stream.
+    x: Columns,
+    /// Input of a matrix product.
+    normed: Activations,
+    /// Queries, keys and values.
+    qkv: Columns,
+    /// Output of attention.
+    attended: Attended,
+    /// Gated, wide.
+    hidden: Activations,
+    /// Rows that want logits, then the logits.
+    last: Columns,
+    logits: Columns,
+}
+
+impl LlamaRunner {
+    /// Puts a runner together. `info.max_total_tokens` is the size of its KV pool, rounded up to whole pages.
+    #[must_use]
+    pub fn new(info: ModelInfo, config: LlamaConfig, weights: LlamaWeights, team: Team) -> Self {
+        let pages = (info.max_total_tokens as usize).div_ceil(PAGE_SIZE);
+        let kv = (0..weights.layers.len()).map(|_| KvLayer::new(config.kv_shape(), pages)).collect();
+        let rope = Rope::new(&config, weights.rope_factors.as_deref());
+        Self { info, config, weights, rope, kv, pages, team, scratch: Scratch::default() }
+    }
+
+    /// Bytes that the weights take in memory.
+    #[must_use]
+    pub fn weight_bytes(&self) -> usize {
+        let layers: usize = self.weights.layers.iter().map(LayerWeights::bytes).sum();
+        layers + self.weights.embedding.bytes() + self.weights.head.as_ref().map_or(0, PackedLinear::bytes)
+    }
+
+    fn embed(&mut self, batch: &Batch<'_>) {
+        let (rows, width) = (batch.rows.len(), self.config.embedding_length);
+        self.scratch.x.reshape(rows, width);
+        let mut embedding = vec![0.0; width];
+        let x = self.scratch.x.tiles_mut();
+        for (index, row) in batch.rows.iter().enumerate() {
+            self.weights.embedding.row(row.token.index(), &mut embedding);
+            for (tile, values) in embedding.as_chunks::<LANES>().0.iter().enumerate() {
+                x[tile * rows + index] = *values;
+            }
+        }
+    }
+
+    /// The last norm and the head, for the rows that want it.
+    fn logits(&mut self, batch: &Batch<'_>) -> Logits {
+        let vocab_size = self.info.vocab_size as usize;
+        let (wanted, scratch) = (&batch.wanted, &mut self.scratch);
+        let mut values = vec![0.0; wanted.len() * vocab_size];
+        if wanted.is_empty() {
+            return Logits { values, vocab_size };
+        }
+        scratch.last.reshape(wanted.len(), self.config.embedding_length);
+        for (tile, to) in scratch.last.tiles_mut().chunks_exact_mut(wanted.len()).enumerate() {
+            let from = scratch.x.tile(tile);
+            to.iter_mut().zip(wanted).for_each(|(to, row)| *to = from[*row]);
+        }
+        let eps = self.config.rms_eps;
+        norm_quantise::<Native>(&self.team, &scratch.last, &self.weights.norm, eps, &mut scratch.normed);
+        let head = self.weights.head.as_ref().unwrap_or(&self.weights.embedding);
+        head.forward::<Native>(&self.team, &scratch.normed, &mut scratch.logits);
+        let logits = &scratch.logits;
+        self.team.for_each(values.len() / LANES, values.chunks_mut(vocab_size).enumerate(), |(row, to)| {
+            for (tile, to) in to.chunks_mut(LANES).enumerate() {
+                to.copy_from_slice(&logits.tile(tile)[row][..to.len()]);
+            }
+        });
+        Logits { values, vocab_size }
+    }
+}
+
+impl ModelRunner for LlamaRunner {
+    fn info(&self) -> &ModelInfo {
+        &self.info
+    }
+
+    fn forward(&mut self, batch: &[SequenceSlice<'_>]) -> Result<Logits, ForwardError> {
+        let limits = Limits {
+            vocab_size: self.info.vocab_size as usize,
+            context_length: self.info.context_length as usize,
+            pages: self.pages,
+        };
+        let batch = Batch::new(batch, limits)?;
+        if batch.rows.is_empty() {
+            return Ok(Logits { values: Vec::new(), vocab_size: limits.vocab_size });
+        }
+        self.embed(&batch);
+        let angles = self.rope.angles(batch.rows.iter().map(|row| row.position));
+        for (layer, kv) in self.weights.layers.iter().zip(&mut self.kv) {
+            layer.forward::<Native>(&self.team, &self.config, &batch, &angles, kv, &mut self.scratch);
+        }
+        Ok(self.logits(&batch))
+    }
+}
+
+#[cfg(test)]
+mod tests;

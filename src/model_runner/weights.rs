@@ -1,1 +1,141 @@
-//! stub
+//! From a GGUF file to a runner. Everything is checked before anything is used: a bad file is refused, by name.
+
+pub mod gguf;
+mod hparams;
+mod tensors;
+
+use std::path::{Path, PathBuf};
+
+use super::kernels::Team;
+use super::llama::LlamaRunner;
+use crate::clock::MonoNanos;
+use crate::io_struct::{ModelInfo, ModelSource};
+use gguf::GgufFile;
+
+/// Architectures that this crate can run, as `general.architecture` names them.
+pub const KNOWN_ARCHITECTURES: &[&str] = &["llama"];
+
+/// What may be chosen about a model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LoadOptions {
+    /// The most tokens of a sequence; `None`: what the file says.
+    pub context_length: Option<u32>,
+    /// Size of the KV pool in tokens, rounded up to whole pages.
+    pub max_total_tokens: u32,
+    /// Threads of a forward pass; `None`: one for each core that this process may use.
+    pub threads: Option<usize>,
+}
+
+/// A file that cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// The file cannot be read.
+    #[error("cannot read {path}: {source}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The header makes no sense.
+    #[error("{path} is not a GGUF file that can be read: {message}")]
+    NotGguf {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        message: String,
+    },
+    /// The file ends before its tensors do: an interrupted download, most likely.
+    #[error("{path} is truncated: tensor {tensor} needs {needed} bytes of file, {present} are present")]
+    Truncated {
+        /// The file.
+        path: PathBuf,
+        /// The first tensor that does not fit.
+        tensor: String,
+        /// Length that the file must have at least; `u64::MAX` stands for a length beyond all files.
+        needed: u64,
+        /// Length that it has.
+        present: u64,
+    },
+    /// A model of another family.
+    #[error("{path} has the unknown architecture {architecture:?}; known: {}", KNOWN_ARCHITECTURES.join(", "))]
+    UnknownArchitecture {
+        /// The file.
+        path: PathBuf,
+        /// What it calls itself.
+        architecture: String,
+    },
+    /// A feature of the family that is not implemented.
+    #[error("{path} needs {feature}, which is not supported")]
+    Unsupported {
+        /// The file.
+        path: PathBuf,
+        /// What is missing here.
+        feature: String,
+    },
+    /// A key is missing or has a value that makes no sense.
+    #[error("{path}: metadata {key}: {message}")]
+    Metadata {
+        /// The file.
+        path: PathBuf,
+        /// The key.
+        key: String,
+        /// What is wrong.
+        message: String,
+    },
+    /// A tensor is missing or has the wrong shape.
+    #[error("{path}: tensor {tensor}: {message}")]
+    Tensor {
+        /// The file.
+        path: PathBuf,
+        /// The tensor.
+        tensor: String,
+        /// What is wrong.
+        message: String,
+    },
+    /// More context was asked for than the model has learnt.
+    #[error("a context length of {asked} was asked for, {path} has {available}")]
+    ContextLength {
+        /// The file.
+        path: PathBuf,
+        /// What was asked for.
+        asked: u32,
+        /// What the file says.
+        available: u32,
+    },
+}
+
+/// Loads the model in `path`.
+///
+/// # Errors
+/// The file is refused; nothing of it has been used.
+pub fn load(path: &Path, options: &LoadOptions) -> Result<LlamaRunner, LoadError> {
+    let began = MonoNanos::now();
+    let mut file = GgufFile::open(path)?;
+    let architecture = file.string("general.architecture")?;
+    if !KNOWN_ARCHITECTURES.contains(&architecture.as_str()) {
+        return Err(LoadError::UnknownArchitecture { path: path.to_owned(), architecture });
+    }
+    let config = hparams::read(&file, options)?;
+    let team = Team::new(options.threads.unwrap_or_else(cores));
+    let weights = tensors::read(&mut file, &config)?;
+    let info = ModelInfo {
+        source: ModelSource::Gguf(path.to_owned()),
+        name: hparams::name(&file),
+        architecture,
+        vocab_size: number(weights.embedding.outputs()),
+        context_length: number(config.context_length),
+        eos_token_ids: hparams::eos_token_ids(&file),
+        max_total_tokens: options.max_total_tokens,
+        load_seconds: began.elapsed().as_secs_f64(),
+    };
+    Ok(LlamaRunner::new(info, config, weights, team))
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
+fn number(value: usize) -> u32 {
+    u32::try_from(value).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,155 @@
+//! Tokens per second of a forward pass, as a ratio against candle-transformers' `quantized_llama` in the same run.
+//!
+//! `RADIOSONDE_TEST_MODEL` names the GGUF file, else the cached default model is taken; `RADIOSONDE_BENCH_THREADS` the
+//! threads of both sides.
+
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use candle_core::quantized::gguf_file::Content;
+use candle_core::{Device, Tensor};
+use candle_transformers::models::quantized_llama::ModelWeights;
+use radiosonde::io_struct::TokenId;
+use radiosonde::model_runner::llama::LlamaRunner;
+use radiosonde::model_runner::weights::{LoadOptions, load};
+use radiosonde::model_runner::{ModelRunner, PAGE_SIZE, PageId, SequenceSlice};
+
+type Outcome<T> = Result<T, Box<dyn Error>>;
+
+/// A measurement is repeated for this long, and the fastest run counts: the machine may be shared.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+const POOL_TOKENS: u32 = 16_384;
+
+fn main() -> Outcome<()> {
+    // `cargo test --benches` asks for a quick pass only.
+    if !std::env::args().any(|arg| arg == "--bench") {
+        return Ok(());
+    }
+    let path = model_path()?;
+    let threads = std::env::var("RADIOSONDE_BENCH_THREADS").ok().map(|text| text.parse()).transpose()?;
+    let options = LoadOptions { context_length: None, max_total_tokens: POOL_TOKENS, threads };
+    let mut ours = load(&path, &options)?;
+    say(&format!("load {:.2} s, weights {} MB", ours.info().load_seconds, ours.weight_bytes() / 1_000_000));
+    say(&format!("resident {} MB", resident_mb()));
+    let mut candle = Candle::load(&path)?;
+    for len in [128, 512] {
+        let (ours, theirs) = (prefill(&mut ours, len, 0)?, candle.prefill(len)?);
+        report(&format!("prefill {len}"), len, ours, Some(theirs));
+    }
+    for streams in [1, 8, 32] {
+        let time = decode(&mut ours, streams, 128)?;
+        let theirs = if streams == 1 { Some(candle.decode(128)?) } else { None };
+        report(&format!("decode {streams} at context 128"), streams, time, theirs);
+    }
+    for (len, start) in [(128, 0), (32, 6000), (64, 6000), (128, 6000), (256, 6000)] {
+        report(&format!("chunk of {len} at context {start}"), len, prefill(&mut ours, len, start)?, None);
+    }
+    report("decode 1 at context 6000", 1, decode(&mut ours, 1, 6000)?, None);
+    say(&format!("resident {} MB, candle's copy counted", resident_mb()));
+    Ok(())
+}
+
+#[expect(clippy::print_stdout, reason = "the result")]
+fn say(line: &str) {
+    println!("{line}");
+}
+
+fn report(what: &str, tokens: usize, ours: Duration, theirs: Option<Duration>) {
+    let rate = |time: Duration| tokens as f64 / time.as_secs_f64();
+    let against = theirs.map(|theirs| {
+        let ratio = theirs.as_secs_f64() / ours.as_secs_f64();
+        format!(", candle {:8.1} tokens/s, ratio {ratio:.1}", rate(theirs))
+    });
+    let ms = ours.as_secs_f64() * 1e3;
+    say(&format!("{what:28} {:8.1} tokens/s {ms:8.2} ms{}", rate(ours), against.unwrap_or_default()));
+}
+
+fn model_path() -> Outcome<PathBuf> {
+    let cached = || dirs::cache_dir().map(|dir| dir.join("radiosonde/models/SmolLM2-135M-Instruct.Q4_1.gguf"));
+    std::env::var_os("RADIOSONDE_TEST_MODEL").map(PathBuf::from).or_else(cached).ok_or("no model".into())
+}
+
+fn fastest(mut run: impl FnMut() -> Outcome<Duration>) -> Outcome<Duration> {
+    let began = Instant::now();
+    let mut best = run()?;
+    while began.elapsed() < PATIENCE {
+        best = best.min(run()?);
+    }
+    Ok(best)
+}
+
+fn tokens(len: usize) -> Vec<TokenId> {
+    (0..len).map(|i| TokenId(1000 + (i * 7919 % 40_000) as u32)).collect()
+}
+
+fn pages(first: usize, tokens: usize) -> Vec<PageId> {
+    (first..first + tokens.div_ceil(PAGE_SIZE)).map(|page| PageId(page as u32)).collect()
+}
+
+/// One chunk of `len` tokens after `start` others.
+fn prefill(runner: &mut LlamaRunner, len: usize, start: usize) -> Outcome<Duration> {
+    let (tokens, pages) = (tokens(len), pages(0, start + len));
+    fastest(|| {
+        let began = Instant::now();
+        runner.forward(&[SequenceSlice { tokens: &tokens, start, pages: &pages, wants_logits: true }])?;
+        Ok(began.elapsed())
+    })
+}
+
+/// One token for each of `streams` sequences of `context` tokens.
+fn decode(runner: &mut LlamaRunner, streams: usize, context: usize) -> Outcome<Duration> {
+    let tokens = tokens(streams);
+    let pages: Vec<_> = (0..streams).map(|stream| pages(stream * (context / PAGE_SIZE + 1), context + 1)).collect();
+    let slices: Vec<_> = tokens.chunks(1).zip(&pages).collect();
+    let slices: Vec<_> = slices
+        .iter()
+        .map(|(tokens, pages)| SequenceSlice { tokens, start: context, pages, wants_logits: true })
+        .collect();
+    fastest(|| {
+        let began = Instant::now();
+        runner.forward(&slices)?;
+        Ok(began.elapsed())
+    })
+}
+
+struct Candle(ModelWeights);
+
+impl Candle {
+    fn load(path: &Path) -> Outcome<Self> {
+        let mut file = std::fs::File::open(path)?;
+        let content = Content::read(&mut file)?;
+        Ok(Self(ModelWeights::from_gguf(content, &mut file, &Device::Cpu)?))
+    }
+
+    fn run(&mut self, tokens: &[TokenId], start: usize) -> Outcome<Duration> {
+        let ids: Vec<u32> = tokens.iter().map(|token| token.0).collect();
+        let input = Tensor::new(ids.as_slice(), &Device::Cpu)?.unsqueeze(0)?;
+        let began = Instant::now();
+        self.0.forward(&input, start)?;
+        Ok(began.elapsed())
+    }
+
+    fn prefill(&mut self, len: usize) -> Outcome<Duration> {
+        let tokens = tokens(len);
+        fastest(|| self.run(&tokens, 0))
+    }
+
+    fn decode(&mut self, context: usize) -> Outcome<Duration> {
+        self.run(&tokens(context), 0)?;
+        let mut position = context;
+        fastest(|| {
+            position += 1;
+            self.run(&tokens(1), position - 1)
+        })
+    }
+}
+
+/// Memory of this process in use, in MB of 10^6 bytes.
+fn resident_mb() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    kib.unwrap_or(0) * 1024 / 1_000_000
+}

@@ -1,0 +1,74 @@
+//! What happens to a token between two matrix products: norm, gate, and the way back to bytes.
+
+use super::activations::QuantBlock;
+use super::{Activations, Columns, LANES, Lanes, Team};
+
+/// Rows whose norms one thread computes in one go.
+const NORM_ROWS: usize = 16;
+
+/// `x / rms(x) * weight` with `rms(x) = sqrt(mean(x²) + eps)` for each row, quantised.
+///
+/// `weight` has one number for each column of `x`.
+pub fn norm_quantise<L: Lanes>(team: &Team, x: &Columns, weight: &[f32], eps: f32, out: &mut Activations) {
+    let (rows, weight) = (x.rows(), weight.as_chunks::<LANES>().0);
+    let columns = weight.len() * LANES;
+    let mut inverse = vec![0.0; rows];
+    team.for_each(rows * columns, inverse.chunks_mut(NORM_ROWS).enumerate(), |(chunk, inverse)| {
+        for (row, inverse) in inverse.iter_mut().enumerate() {
+            *inverse = inverse_rms::<L>(x, chunk * NORM_ROWS + row, weight.len(), eps);
+        }
+    });
+    out.reshape(rows, columns);
+    team.for_each(4 * rows * columns, out.blocks_mut().chunks_mut(rows).enumerate(), |(block, out)| {
+        let [low, high] = [2 * block, 2 * block + 1].map(|tile| (x.tile(tile), L::load(&weight[tile])));
+        for (row, out) in out.iter_mut().enumerate() {
+            let inverse = L::splat(inverse[row]);
+            let [low, high] = [low, high].map(|(x, weight)| L::mul(L::mul(L::load(&x[row]), inverse), weight));
+            *out = QuantBlock::quantise::<L>(low, high);
+        }
+    });
+}
+
+/// Column tiles are summed up in order, then the lanes: no sum depends on the batch.
+#[inline(always)]
+fn inverse_rms<L: Lanes>(x: &Columns, row: usize, tiles: usize, eps: f32) -> f32 {
+    let mut squares = L::splat(0.0);
+    for tile in 0..tiles {
+        let x = L::load(&x.tile(tile)[row]);
+        squares = L::mul_add(x, x, squares);
+    }
+    1.0 / (L::sum(squares) / (tiles * LANES) as f32 + eps).sqrt()
+}
+
+/// `gate * sigmoid(gate) * up`, the SiLU gate of a feed-forward layer.
+#[inline(always)]
+pub fn silu_gate<L: Lanes>(gate: L::Floats, up: L::Floats) -> L::Floats {
+    let one = L::splat(1.0);
+    let decay = exp::<L>(L::sub(L::splat(0.0), gate));
+    L::mul(L::div(gate, L::add(one, decay)), up)
+}
+
+/// `e^x` for each lane, relative error below 2e-7; `x` is taken as between -87 and 88, and `e^0` is exactly 1.
+///
+/// The argument is split into `n ln 2 + r` with |r| ≤ ln 2 / 2, ln 2 itself into a part with few bits and the rest so
+/// that the subtraction is exact (Cody and Waite), and `e^r` is its Taylor polynomial of degree 7.
+#[inline(always)]
+pub fn exp<L: Lanes>(x: L::Floats) -> L::Floats {
+    const LN_2_HIGH: f32 = 355.0 / 512.0;
+    const LN_2_LOW: f32 = -2.121_944_4e-4;
+    const TAYLOR: [f32; 6] = [1.0 / 5040.0, 1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5];
+    let x = L::max(x, L::splat(-87.0));
+    let x = L::sub(L::splat(0.0), L::max(L::sub(L::splat(0.0), x), L::splat(-88.0)));
+    let n = L::round(L::mul(x, L::splat(std::f32::consts::LOG2_E)));
+    let r = L::mul_add(n, L::splat(-LN_2_HIGH), x);
+    let r = L::mul_add(n, L::splat(-LN_2_LOW), r);
+    let mut poly = L::splat(TAYLOR[0]);
+    for coefficient in &TAYLOR[1..] {
+        poly = L::mul_add(poly, r, L::splat(*coefficient));
+    }
+    let tail = L::mul_add(poly, L::mul(r, r), r);
+    L::mul(L::add(L::splat(1.0), tail), L::exp2(n))
+}
+
+#[cfg(test)]
+mod tests;

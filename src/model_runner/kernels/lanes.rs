@@ -1,0 +1,137 @@
+//! Sixteen numbers at a time: the one interface between the kernels and the instruction set.
+
+pub mod portable;
+#[cfg(all(target_feature = "avx2", target_feature = "fma", target_feature = "f16c"))]
+pub mod avx2;
+#[cfg(all(
+    target_feature = "avx512f",
+    target_feature = "avx512bw",
+    target_feature = "avx512vl",
+    target_feature = "avx512vnni"
+))]
+pub mod avx512;
+
+pub use portable::Portable;
+
+use super::LANES;
+
+/// The best backend of the machine that the crate is built for.
+#[cfg(all(
+    target_feature = "avx512f",
+    target_feature = "avx512bw",
+    target_feature = "avx512vl",
+    target_feature = "avx512vnni"
+))]
+pub type Native = avx512::Avx512;
+/// The best backend of the machine that the crate is built for.
+#[cfg(all(
+    not(all(
+        target_feature = "avx512f",
+        target_feature = "avx512bw",
+        target_feature = "avx512vl",
+        target_feature = "avx512vnni"
+    )),
+    all(target_feature = "avx2", target_feature = "fma", target_feature = "f16c")
+))]
+pub type Native = avx2::Avx2;
+/// The best backend of the machine that the crate is built for.
+#[cfg(not(any(
+    all(
+        target_feature = "avx512f",
+        target_feature = "avx512bw",
+        target_feature = "avx512vl",
+        target_feature = "avx512vnni"
+    ),
+    all(target_feature = "avx2", target_feature = "fma", target_feature = "f16c")
+)))]
+pub type Native = Portable;
+
+/// A backend. All backends give bitwise the same results.
+pub trait Lanes: Copy + Send + Sync + 'static {
+    /// Sixteen `f32`.
+    type Floats: Copy;
+    /// Sixteen `i32`.
+    type Ints: Copy;
+    /// Sixty-four `u8`: four neighbours for each lane.
+    type Bytes: Copy;
+
+    /// The same number in every lane.
+    fn splat(value: f32) -> Self::Floats;
+    /// From memory.
+    fn load(values: &[f32; LANES]) -> Self::Floats;
+    /// To memory.
+    fn store(values: Self::Floats, to: &mut [f32; LANES]);
+    /// Half precision to single.
+    fn widen(halves: &[u16; LANES]) -> Self::Floats;
+    /// Single precision to half, nearest, ties to even.
+    fn narrow(values: Self::Floats) -> [u16; LANES];
+    /// `a + b`.
+    fn add(a: Self::Floats, b: Self::Floats) -> Self::Floats;
+    /// `a - b`.
+    fn sub(a: Self::Floats, b: Self::Floats) -> Self::Floats;
+    /// `a * b`.
+    fn mul(a: Self::Floats, b: Self::Floats) -> Self::Floats;
+    /// `a / b`.
+    fn div(a: Self::Floats, b: Self::Floats) -> Self::Floats;
+    /// `a * b + c`, rounded once.
+    fn mul_add(a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats;
+    /// The larger of each pair; `b` where one of them is not a number.
+    fn max(a: Self::Floats, b: Self::Floats) -> Self::Floats;
+    /// Without sign.
+    fn abs(a: Self::Floats) -> Self::Floats;
+    /// Nearest integer, ties to even, as a float.
+    fn round(a: Self::Floats) -> Self::Floats;
+    /// `2^n` for integral `n` in `-126..=127`.
+    fn exp2(n: Self::Floats) -> Self::Floats;
+    /// Lanes below `count` from `a`, the others from `fill`.
+    fn keep_first(a: Self::Floats, count: usize, fill: Self::Floats) -> Self::Floats;
+
+    /// Nearest integers, ties to even; `values` lie in `-128..=127`.
+    fn round_to_i8(values: Self::Floats) -> [i8; LANES];
+    /// Zero in every lane.
+    fn no_ints() -> Self::Ints;
+    /// Lane by lane sum.
+    fn add_ints(a: Self::Ints, b: Self::Ints) -> Self::Ints;
+    /// As floats.
+    fn to_floats(a: Self::Ints) -> Self::Floats;
+
+    /// From memory.
+    fn load_bytes(bytes: &[u8; 4 * LANES]) -> Self::Bytes;
+    /// The low four bits of each byte.
+    fn low_nibbles(bytes: Self::Bytes) -> Self::Bytes;
+    /// The high four bits of each byte.
+    fn high_nibbles(bytes: Self::Bytes) -> Self::Bytes;
+    /// Adds to each lane the dot product of its four bytes, each below 16, and the four signed bytes of `word`.
+    fn dot_nibbles(sum: Self::Ints, bytes: Self::Bytes, word: i32) -> Self::Ints;
+    /// Adds to each lane the dot product of its four bytes, of any value, and the four signed bytes of `word`.
+    fn dot_bytes(sum: Self::Ints, bytes: Self::Bytes, word: i32) -> Self::Ints;
+
+    /// The sum of the lanes: halves are added to each other until one number is left.
+    #[inline(always)]
+    fn sum(a: Self::Floats) -> f32 {
+        fold::<Self>(a, |a, b| a + b)
+    }
+
+    /// The largest lane.
+    #[inline(always)]
+    fn largest(a: Self::Floats) -> f32 {
+        fold::<Self>(a, |a, b| if a > b { a } else { b })
+    }
+}
+
+#[inline(always)]
+fn fold<L: Lanes>(a: L::Floats, combine: impl Fn(f32, f32) -> f32) -> f32 {
+    let mut lanes = [0.0; LANES];
+    L::store(a, &mut lanes);
+    let mut half = LANES / 2;
+    while half > 0 {
+        for lane in 0..half {
+            lanes[lane] = combine(lanes[lane], lanes[lane + half]);
+        }
+        half /= 2;
+    }
+    lanes[0]
+}
+
+#[cfg(test)]
+mod tests;
