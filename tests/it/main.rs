@@ -1,0 +1,5 @@
+//! Tests from outside: real processes, real sockets, real files. One binary, so that it is linked once.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test's helpers fail as the test does")]
+
+mod model_hub;
