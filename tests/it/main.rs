@@ -1,0 +1,7 @@
+//! Tests from outside: real processes, real sockets, real files. One binary, so that it is linked once.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test's helpers fail as the test does")]
+
+#[expect(dead_code, reason = "the tests of the server come with the server")]
+mod support;
+mod model_hub;
