@@ -11,7 +11,7 @@ pub use ids::{HttpWorkerIpc, ProbeId, Rid, TokenId};
 pub use sampling_params::SamplingParams;
 
 use crate::clock::MonoNanos;
-use crate::telemetry::labels::{Hop, ProbeBranch, StepPhase};
+use crate::telemetry::labels::{Hop, ProbeBranch, RequestOutcome, StepPhase};
 
 /// The version of this module's wire form. Both sides say theirs first and refuse another's.
 pub const PROTOCOL_VERSION: u32 = 1;
@@ -192,6 +192,19 @@ pub enum FinishReason {
         /// Why, for the program.
         kind: AbortKind,
     },
+}
+
+impl FinishReason {
+    /// As a label.
+    #[must_use]
+    pub const fn outcome(&self) -> RequestOutcome {
+        match self {
+            Self::StopToken(_) | Self::StopString(_) => RequestOutcome::Stop,
+            Self::Length(_) => RequestOutcome::Length,
+            Self::Abort { kind: AbortKind::Requested, .. } => RequestOutcome::Abort,
+            Self::Abort { .. } => RequestOutcome::Error,
+        }
+    }
 }
 
 /// Why a request ended without result.

@@ -42,14 +42,14 @@ pub struct Flight {
 pub struct ProbeLedger {
     flights: Mutex<HashMap<Rid, Flight>>,
     autopsies: Mutex<VecDeque<Arc<Autopsy>>>,
-    tracers: Tracers,
+    tracers: Arc<Tracers>,
     anchor: WallAnchor,
 }
 
 impl ProbeLedger {
     /// An empty ledger that writes its spans with `tracers`.
     #[must_use]
-    pub fn new(tracers: Tracers) -> Self {
+    pub fn new(tracers: Arc<Tracers>) -> Self {
         Self {
             flights: Mutex::default(),
             autopsies: Mutex::default(),

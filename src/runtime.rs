@@ -11,6 +11,9 @@ pub mod drain;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 
+use crate::config::{self, LogArgs, TelemetryArgs};
+use crate::telemetry::{self, LogConfig, OtlpConfig, TelemetryConfig};
+
 /// Why a command ends with a failure.
 #[derive(Debug, thiserror::Error)]
 pub enum RuntimeError {
@@ -30,10 +33,10 @@ pub enum RuntimeError {
     Model(#[from] crate::model_hub::HubError),
     /// Telemetry cannot start.
     #[error(transparent)]
-    Telemetry(#[from] crate::telemetry::TelemetryError),
+    Telemetry(#[from] telemetry::TelemetryError),
     /// Logging cannot start.
     #[error(transparent)]
-    Log(#[from] crate::telemetry::LogError),
+    Log(#[from] telemetry::LogError),
     /// The model cannot be loaded.
     #[error("cannot load the model: {0}")]
     Load(String),
@@ -54,4 +57,23 @@ pub fn listen(host: IpAddr, port: u16) -> Result<TcpListener, RuntimeError> {
     let listener = TcpListener::bind(address).map_err(|source| RuntimeError::Listen { address, source })?;
     listener.set_nonblocking(true)?;
     Ok(listener)
+}
+
+/// The log section in telemetry's terms.
+fn log_config(args: &LogArgs) -> LogConfig {
+    let format = match args.log_format {
+        config::LogFormat::Human => telemetry::LogFormat::Human,
+        config::LogFormat::Json => telemetry::LogFormat::Json,
+    };
+    LogConfig { format, filter: args.log_level.clone() }
+}
+
+/// The telemetry section in telemetry's terms.
+fn telemetry_config(args: &TelemetryArgs) -> TelemetryConfig {
+    let protocol = args.otlp_traces_protocol.map(|protocol| match protocol {
+        config::OtlpProtocol::Grpc => telemetry::OtlpProtocol::Grpc,
+        config::OtlpProtocol::HttpProtobuf => telemetry::OtlpProtocol::HttpProtobuf,
+    });
+    let otlp = OtlpConfig { endpoint: args.otlp_traces_endpoint.clone(), protocol };
+    TelemetryConfig { otlp, log: log_config(&args.log) }
 }

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 use tokio::sync::mpsc;
+use tokio_util::task::TaskTracker;
 
 use crate::clock::MonoNanos;
 use crate::detokenizer::Detokenizer;
@@ -62,6 +63,7 @@ struct Inner {
     ledger: Arc<ProbeLedger>,
     status: Arc<StatusBoard>,
     metrics: Arc<Metrics>,
+    streams: TaskTracker,
 }
 
 /// The other end of the way to the engine: the connection takes from it. Its length is bounded by the request table,
@@ -101,6 +103,7 @@ impl TokenizerManager {
             ledger,
             status,
             metrics,
+            streams: TaskTracker::new(),
         };
         (Self { inner: Arc::new(inner) }, ToEngineQueue { receiver, depth })
     }
@@ -154,10 +157,16 @@ impl TokenizerManager {
         self.inner.table.len()
     }
 
-    /// Live requests of users.
+    /// Requests of users that somebody still listens to.
     #[must_use]
-    pub fn user_requests(&self) -> usize {
-        self.inner.table.user_requests()
+    pub fn streams_under_way(&self) -> usize {
+        self.inner.streams.len()
+    }
+
+    /// Returns when nobody listens to a request any more. New ones must be refused by then.
+    pub async fn all_streams_ended(&self) {
+        self.inner.streams.close();
+        self.inner.streams.wait().await;
     }
 
     /// What is known now, for an autopsy; `turns_before` is the loop's counter at the probe's start.

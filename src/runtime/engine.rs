@@ -12,13 +12,12 @@ use tokio::sync::mpsc;
 
 use super::RuntimeError;
 use super::engine_ipc::{EngineIpc, Workers};
-use crate::config::{EngineArgs, LogFormat, ModelArgs, SchedulerArgs};
-use crate::io_struct::{FromEngine, ModelInfo, ModelSource, TokenId};
+use crate::config::{EngineArgs, ModelArgs, SchedulerArgs};
+use crate::io_struct::{ModelInfo, ModelSource, TokenId};
 use crate::ipc;
 use crate::model_hub;
-use crate::model_runner::llama::LlamaRunner;
 use crate::model_runner::scripted::ScriptedRunner;
-use crate::model_runner::weights::LoadOptions;
+use crate::model_runner::weights::{self, LoadOptions};
 use crate::model_runner::{ModelRunner, PageId, SequenceSlice};
 use crate::scheduler::event_loop::{ChannelInbox, event_loop};
 use crate::scheduler::vitals::VitalsPage;
@@ -33,7 +32,7 @@ const INBOX_CAPACITY: usize = 4096;
 /// # Errors
 /// No socket, or no model.
 pub fn run(args: &EngineArgs) -> Result<(), RuntimeError> {
-    telemetry::init_plain(&log_config(args))?;
+    telemetry::log::init_plain(&super::log_config(&args.log))?;
     let listener = match args.supervised {
         Some(parent) => inherit_listener(parent)?,
         None => {
@@ -91,7 +90,7 @@ fn load(
         ModelSource::Gguf(path) => {
             let options =
                 LoadOptions { context_length: model.context_length, max_total_tokens, threads: model.threads };
-            let runner = LlamaRunner::load(path, &options).map_err(|error| RuntimeError::Load(error.to_string()))?;
+            let runner = weights::load(path, &options).map_err(|error| RuntimeError::Load(error.to_string()))?;
             Box::new(runner)
         }
         ModelSource::Scripted(script) => {
@@ -138,12 +137,4 @@ fn end_on_signal(listener: UnixListener) -> Result<(), RuntimeError> {
         }
     })?;
     Ok(())
-}
-
-fn log_config(args: &EngineArgs) -> telemetry::LogConfig {
-    let format = match args.log.log_format {
-        LogFormat::Human => telemetry::LogFormat::Human,
-        LogFormat::Json => telemetry::LogFormat::Json,
-    };
-    telemetry::LogConfig { format, filter: args.log.log_level.clone() }
 }

@@ -155,7 +155,7 @@ impl TokenizerManager {
         }
         if let Some(reason) = &news.finish_reason {
             self.inner.table.remove(rid);
-            self.end(rid, &entry, outcome(reason));
+            self.end(rid, &entry, reason.outcome());
         }
         entry.state.push(news);
     }
@@ -195,15 +195,6 @@ impl TokenizerManager {
         if let Some(endpoint) = entry.endpoint.filter(|_| entry.admitted.is_some()) {
             self.inner.metrics.requests.ended(endpoint, outcome, now.since(entry.submitted));
         }
-    }
-}
-
-fn outcome(reason: &FinishReason) -> RequestOutcome {
-    match reason {
-        FinishReason::StopToken(_) | FinishReason::StopString(_) => RequestOutcome::Stop,
-        FinishReason::Length(_) => RequestOutcome::Length,
-        FinishReason::Abort { kind: AbortKind::Requested, .. } => RequestOutcome::Abort,
-        FinishReason::Abort { .. } => RequestOutcome::Error,
     }
 }
 

@@ -3,9 +3,12 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Notify;
+use tracing::Span;
 
 use super::submit::SubmitError;
 use crate::io_struct::{AbortKind, FinishReason, Rid, TokenId, TokenLogprob};
+use crate::telemetry::labels::RequestOutcome;
+use crate::telemetry::spans::{self, RequestAttributes};
 
 /// Token counts of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -100,18 +103,28 @@ pub struct RequestStream {
     prompt_ids: Arc<[TokenId]>,
     state: Arc<RequestState>,
     finished: bool,
+    books: Option<Books>,
     on_drop: Option<Box<dyn FnOnce() + Send + Sync>>,
 }
 
+/// A user's request in its server span, which the caller's half alone keeps open.
+pub struct Books {
+    /// The server span.
+    pub span: Span,
+    /// The model's name.
+    pub model: String,
+}
+
 impl RequestStream {
-    /// Pairs with `state`; `on_drop` runs once, whether the request ended or not.
+    /// Pairs with `state`; `on_drop` runs once, whether the request ended or not. `books`: where its end is told.
     pub fn new(
         rid: Rid,
         prompt_ids: Arc<[TokenId]>,
         state: Arc<RequestState>,
+        books: Option<Books>,
         on_drop: impl FnOnce() + Send + Sync + 'static,
     ) -> Self {
-        Self { rid, prompt_ids, state, finished: false, on_drop: Some(Box::new(on_drop)) }
+        Self { rid, prompt_ids, state, finished: false, books, on_drop: Some(Box::new(on_drop)) }
     }
 
     /// The request's id.
@@ -160,10 +173,15 @@ impl RequestStream {
         if self.finished {
             return None;
         }
+        let state = Arc::clone(&self.state);
         loop {
-            let changed = self.state.changed.notified();
-            if let Some(news) = self.state.lock().pending.take() {
-                self.finished = news.finish_reason.is_some();
+            let changed = state.changed.notified();
+            let pending = state.lock().pending.take();
+            if let Some(news) = pending {
+                if let Some(reason) = &news.finish_reason {
+                    self.finished = true;
+                    self.tell(reason, news.usage);
+                }
                 return Some(news);
             }
             changed.await;
@@ -171,8 +189,32 @@ impl RequestStream {
     }
 }
 
+impl RequestStream {
+    fn tell(&mut self, reason: &FinishReason, usage: Usage) {
+        let Some(Books { span, model }) = self.books.take() else { return };
+        let outcome = reason.outcome();
+        let error = match reason {
+            FinishReason::Abort { message, .. } if outcome == RequestOutcome::Error => Some(message.as_str()),
+            _ => None,
+        };
+        spans::name_request(&span, self.rid.as_str());
+        let request = RequestAttributes {
+            model: &model,
+            prompt_tokens: usage.prompt_tokens,
+            completion_tokens: usage.completion_tokens,
+            finish_reason: outcome.as_str(),
+            outcome,
+            error,
+        };
+        spans::record_request(&span, &request);
+    }
+}
+
 impl Drop for RequestStream {
     fn drop(&mut self) {
+        let left = FinishReason::Abort { message: "the client left".to_owned(), kind: AbortKind::Requested };
+        let prompt_tokens = u32::try_from(self.prompt_ids.len()).unwrap_or(u32::MAX);
+        self.tell(&left, Usage { prompt_tokens, ..Usage::default() });
         if let Some(on_drop) = self.on_drop.take() {
             on_drop();
         }

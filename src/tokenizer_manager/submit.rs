@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use opentelemetry::Context;
-use tracing_opentelemetry::OpenTelemetrySpanExt;
 
-use super::request::{RequestState, RequestStream};
+use super::request::{Books, RequestState, RequestStream};
 use super::table::{Entry, Refused};
 use super::{ServedModel, TokenizerManager};
 use crate::clock::MonoNanos;
 use crate::io_struct::{ProbeId, Purpose, Rid, SamplingParams, ToEngine, TokenId, TokenizedGenerateReqInput};
 use crate::server_status::ServerStatus;
 use crate::telemetry::labels::{Hop, RequestEndpoint};
+use crate::telemetry::spans;
 use crate::tokenizer::ControlTokens;
 
 /// Longer texts are tokenized on a thread of their own: two megabytes take a second.
@@ -170,8 +170,17 @@ impl TokenizerManager {
         if self.inner.engine.is_dead() {
             self.fail(&rid, "the engine is dead"); // it died between the check and the entry
         }
+        let books = endpoint.zip(self.inner.model.get()).map(|(_, model)| Books {
+            span: tracing::Span::current(),
+            model: model.served_name.clone(),
+        });
         let (manager, gone) = (self.clone(), rid.clone());
-        Ok(RequestStream::new(rid, prompt_ids, state, move || manager.release(&gone)))
+        let under_way = endpoint.map(|_| self.inner.streams.token());
+        let release = move || {
+            manager.release(&gone);
+            drop(under_way);
+        };
+        Ok(RequestStream::new(rid, prompt_ids, state, books, release))
     }
 }
 
@@ -179,7 +188,7 @@ impl TokenizerManager {
 /// would keep it open, and unexported, as long as the flight lasts.
 fn current_root() -> Context {
     use opentelemetry::trace::TraceContextExt;
-    let current = tracing::Span::current().context();
+    let current = spans::context(&tracing::Span::current());
     Context::new().with_remote_span_context(current.span().span_context().clone())
 }
 

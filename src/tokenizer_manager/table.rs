@@ -86,11 +86,6 @@ impl RequestTable {
         self.live().len()
     }
 
-    /// How many of them are no probes.
-    pub fn user_requests(&self) -> usize {
-        self.live().values().filter(|entry| entry.purpose == Purpose::Serve).count()
-    }
-
     fn live(&self) -> MutexGuard<'_, HashMap<Rid, Entry>> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }

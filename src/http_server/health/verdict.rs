@@ -133,7 +133,6 @@ impl Probe {
         spans::record_probe(
             &self.span,
             &ProbeAttributes {
-                probe_id: &autopsy.probe_id,
                 branch: autopsy.branch,
                 outcome: autopsy.outcome,
                 evidence: autopsy.evidence,

@@ -1,0 +1,213 @@
+//! The frontend's stations, built and wired; and `radiosonde frontend`, which uses an engine that runs already.
+
+use std::io::Write;
+use std::net::TcpListener;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::engine_link::EngineLink;
+use super::{RuntimeError, drain, listen, telemetry_config};
+use crate::config::{FrontendArgs, HttpArgs};
+use crate::http_server;
+use crate::http_server::admin::FrontendVitals;
+use crate::http_server::health::HealthState;
+use crate::io_struct::ModelInfo;
+use crate::ipc::IpcError;
+use crate::probe_ledger::ProbeLedger;
+use crate::server_status::{StatusBoard, StatusEvent};
+use crate::telemetry::{self, Telemetry};
+use crate::tokenizer::Tokenizer;
+use crate::tokenizer::chat_template::ChatTemplate;
+use crate::tokenizer_manager::{ServedModel, ToEngineQueue, TokenizerManager};
+
+/// How long a dead engine can still be asked about before the process ends, so that probes, scrapes and the trace
+/// exporter see the cause.
+pub const DEATH_LINGER: Duration = Duration::from_secs(5);
+
+/// How long the last spans may take to leave.
+pub const TELEMETRY_FLUSH: Duration = Duration::from_secs(3);
+
+/// A frontend whose HTTP server runs, with or without an engine.
+pub struct Frontend {
+    /// What HTTP holds.
+    pub manager: TokenizerManager,
+    /// Series and tracers.
+    pub telemetry: Telemetry,
+    args: HttpArgs,
+    url: String,
+    http: JoinHandle<std::io::Result<()>>,
+    stop_http: CancellationToken,
+}
+
+impl Frontend {
+    /// Builds the stations and serves HTTP on `listener`; everything answers 503 until an engine is ready.
+    ///
+    /// # Errors
+    /// Telemetry or the listener refuses.
+    pub fn start(
+        listener: TcpListener,
+        args: &HttpArgs,
+        telemetry: Telemetry,
+    ) -> Result<(Self, ToEngineQueue), RuntimeError> {
+        let url = format!("http://{}", listener.local_addr()?);
+        let transitions = Arc::clone(&telemetry.metrics);
+        let status = Arc::new(StatusBoard::new(move |from, to| transitions.engine.status_changed(from, to)));
+        let ledger = Arc::new(ProbeLedger::new(Arc::clone(&telemetry.tracers)));
+        let (manager, queue) = TokenizerManager::new(ledger, status, Arc::clone(&telemetry.metrics));
+        let vitals = FrontendVitals::new(manager.clone(), args.health_check_timeout);
+        telemetry.metrics.watch(Arc::new(vitals)).map_err(telemetry::TelemetryError::from)?;
+        let health = HealthState {
+            tokenizer_manager: manager.clone(),
+            metrics: Arc::clone(&telemetry.metrics),
+            timeout: args.health_check_timeout,
+            health_generation: !args.disable_health_generation,
+        };
+        let router = http_server::router(health, args.max_body_mib as usize * (1 << 20));
+        let stop_http = CancellationToken::new();
+        let stopped = stop_http.clone().cancelled_owned();
+        let listener = tokio::net::TcpListener::from_std(listener)?;
+        let http = tokio::spawn(async move { axum::serve(listener, router).with_graceful_shutdown(stopped).await });
+        Ok((Self { manager, telemetry, args: args.clone(), url, http, stop_http }, queue))
+    }
+
+    /// Says what start waits for.
+    pub fn still_starting(&self, reason: &str) {
+        self.manager.status().apply(StatusEvent::StillStarting(reason.to_owned()));
+    }
+
+    /// Serves an engine that is connected, until its connection ends; says why it did.
+    pub async fn serve(&self, link: EngineLink, queue: ToEngineQueue) -> IpcError {
+        self.manager.engine().connected(link.engine_pid);
+        self.telemetry.tracers.engine_started(link.engine_pid);
+        self.still_starting("the engine loads the model");
+        let (manager, url) = (self.manager.clone(), self.url.clone());
+        let served_name = self.args.served_model_name.clone();
+        let on_ready = move |info: ModelInfo| {
+            // Reading the vocabulary takes a fraction of a second, too long for a task.
+            tokio::task::spawn_blocking(move || match served_model(info, served_name) {
+                Ok(model) => {
+                    print_banner(&url, &model);
+                    manager.serve(model);
+                    manager.status().apply(StatusEvent::Ready);
+                }
+                Err(reason) => {
+                    tracing::error!(%reason, "the frontend cannot serve the engine's model");
+                    manager.status().apply(StatusEvent::EngineDied(reason));
+                }
+            });
+        };
+        link.run(self.manager.clone(), queue, on_ready).await
+    }
+
+    /// The engine is gone: everybody hears so at once.
+    pub fn engine_died(&self, reason: &str) {
+        tracing::error!(reason, "the engine is dead");
+        self.manager.engine_died(reason);
+        self.manager.status().apply(StatusEvent::EngineDied(reason.to_owned()));
+    }
+
+    /// Stays for probes and scrapes to see what happened, then ends.
+    pub async fn linger(self) {
+        tokio::time::sleep(DEATH_LINGER).await; // a grace period, not a wait for something
+        self.close().await;
+    }
+
+    /// Readiness off, running requests to their end or to the limit, then the listener, then the last spans.
+    pub async fn drain(self) {
+        drain::drain(&self.manager, self.args.drain_timeout).await;
+        self.close().await;
+    }
+
+    /// Closes the listener and flushes telemetry.
+    pub async fn close(self) {
+        self.stop_http.cancel();
+        if tokio::time::timeout(Duration::from_secs(1), self.http).await.is_err() {
+            tracing::warn!("connections were still open");
+        }
+        let tracers = Arc::clone(&self.telemetry.tracers);
+        let _ = tokio::task::spawn_blocking(move || tracers.shutdown(TELEMETRY_FLUSH)).await;
+    }
+}
+
+/// Runs a frontend for the engine at `--engine`.
+///
+/// # Errors
+/// The port or the engine cannot be had, or the engine is gone.
+pub fn run(args: &FrontendArgs) -> Result<(), RuntimeError> {
+    let listener = listen(args.http.host, args.http.port)?;
+    announce(&listener)?;
+    let telemetry = telemetry::init(&telemetry_config(&args.telemetry))?;
+    runtime()?.block_on(async {
+        let (frontend, queue) = Frontend::start(listener, &args.http, telemetry)?;
+        let outcome = tokio::select! {
+            error = attend(&frontend, &args.engine, queue) => Err(error),
+            asked = drain::asked_to_end() => asked,
+        };
+        match outcome {
+            Ok(()) => {
+                frontend.drain().await;
+                Ok(())
+            }
+            Err(error) => {
+                frontend.engine_died(&error.to_string());
+                frontend.linger().await;
+                Err(error)
+            }
+        }
+    })
+}
+
+/// Connects and serves; returns why it ended.
+async fn attend(frontend: &Frontend, engine: &Path, queue: ToEngineQueue) -> RuntimeError {
+    let ended = match EngineLink::connect(engine).await {
+        Ok(link) => frontend.serve(link, queue).await,
+        Err(error) => error,
+    };
+    RuntimeError::EngineGone(format!("{}: {ended}", engine.display()))
+}
+
+/// The frontend's runtime: two workers are enough for I/O and leave the cores to the model.
+///
+/// # Errors
+/// The operating system refuses threads.
+pub fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).thread_name("frontend").enable_all().build()
+}
+
+/// Says on standard output where the server listens, as soon as it does.
+///
+/// # Errors
+/// The listener has no address.
+pub fn announce(listener: &TcpListener) -> std::io::Result<()> {
+    say(&format!("radiosonde listening on http://{}", listener.local_addr()?));
+    Ok(())
+}
+
+fn print_banner(url: &str, model: &ServedModel) {
+    let (name, limit) = (&model.served_name, model.token_limit());
+    say(&format!(
+        "radiosonde serves {name} (context {limit} tokens)
+  chat      curl -s {url}/v1/chat/completions -H 'content-type: application/json' \\
+              -d '{{\"model\":\"default\",\"messages\":[{{\"role\":\"user\",\"content\":\"What is the capital of France?\"}}]}}'
+  health    {url}/health             a probe that crosses the whole runtime
+  probes    {url}/debug/probes       the last probes, hop by hop
+  metrics   {url}/metrics"
+    ));
+}
+
+/// Standard output may be closed; the server does not care.
+fn say(text: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ = writeln!(out, "{text}").and_then(|()| out.flush());
+}
+
+fn served_model(info: ModelInfo, served_name: Option<String>) -> Result<ServedModel, String> {
+    let tokenizer = Tokenizer::for_source(&info.source).map_err(|error| error.to_string())?;
+    let chat_template = ChatTemplate::for_source(&info.source).map_err(|error| error.to_string())?;
+    let served_name = served_name.unwrap_or_else(|| info.name.clone());
+    Ok(ServedModel { info, served_name, tokenizer, chat_template })
+}
