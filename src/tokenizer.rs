@@ -2,6 +2,7 @@
 
 pub mod gguf;
 pub mod bytes;
+pub mod control;
 pub mod chat_template;
 
 use crate::io_struct::{ModelSource, TokenId};
