@@ -56,7 +56,7 @@ impl Metadata {
     /// It is missing, or something in it is not a text.
     pub fn texts(&self, key: &str) -> Result<Vec<&str>, TokenizerError> {
         let one = |value| match value {
-            &Value::String(ref text) => Ok(text.as_str()),
+            Value::String(text) => Ok(text.as_str()),
             _ => Err(TokenizerError::Unsupported(format!("{key} holds something that is not a string"))),
         };
         self.list(key)?.iter().map(one).collect()
