@@ -24,6 +24,7 @@ pub struct GgufTokenizer {
     bpe: HfTokenizer,
     control: ControlTokenFinder,
     bytes: TokenBytes,
+    begin_of_text: Option<TokenId>,
 }
 
 impl GgufTokenizer {
@@ -42,7 +43,9 @@ impl GgufTokenizer {
         let tokens = tokens(&metadata)?;
         let merges = metadata.texts("tokenizer.ggml.merges")?;
         let control = tokens.iter().filter(|token| token.kind == TokenKind::Control);
+        let adds_bos = metadata.flag("tokenizer.ggml.add_bos_token")?.unwrap_or(pre.adds_bos);
         Ok(Self {
+            begin_of_text: if adds_bos { Some(begin_of_text(&metadata, &tokens)?) } else { None },
             control: ControlTokenFinder::new(control.map(|token| (token.text.to_owned(), token.id))),
             bytes: TokenBytes::new(&tokens),
             bpe: bpe(&tokens, &merges, pre)?,
@@ -79,6 +82,10 @@ impl Vocabulary for GgufTokenizer {
 
     fn control_tokens(&self) -> &[(String, TokenId)] {
         self.control.tokens()
+    }
+
+    fn begin_of_text(&self) -> Option<TokenId> {
+        self.begin_of_text
     }
 }
 
@@ -117,6 +124,13 @@ fn tokens(metadata: &Metadata) -> Result<Vec<Token<'_>>, TokenizerError> {
         },
     };
     Ok((0..).zip(texts.into_iter().zip(kinds)).map(token).collect())
+}
+
+fn begin_of_text(metadata: &Metadata, tokens: &[Token<'_>]) -> Result<TokenId, TokenizerError> {
+    let id = metadata.integer("tokenizer.ggml.bos_token_id")?;
+    let token = id.and_then(|id| usize::try_from(id).ok()).and_then(|id| tokens.get(id));
+    let message = "prompts begin with tokenizer.ggml.bos_token_id, which is missing or outside of the vocabulary";
+    token.map(|token| token.id).ok_or_else(|| TokenizerError::Unsupported(message.to_owned()))
 }
 
 fn bpe(tokens: &[Token<'_>], merges: &[&str], pre: PreTokenization) -> Result<HfTokenizer, TokenizerError> {

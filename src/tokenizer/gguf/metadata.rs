@@ -55,11 +55,14 @@ impl Metadata {
     /// # Errors
     /// It is missing, or something in it is not a text.
     pub fn texts(&self, key: &str) -> Result<Vec<&str>, TokenizerError> {
-        let one = |value| match value {
-            Value::String(text) => Ok(text.as_str()),
-            _ => Err(TokenizerError::Unsupported(format!("{key} holds something that is not a string"))),
-        };
-        self.list(key)?.iter().map(one).collect()
+        let mut texts = Vec::new();
+        for value in self.list(key)? {
+            let Value::String(text) = value else {
+                return Err(TokenizerError::Unsupported(format!("{key} holds something that is not a string")));
+            };
+            texts.push(text.as_str());
+        }
+        Ok(texts)
     }
 
     /// The list of whole numbers under `key`.
@@ -76,6 +79,18 @@ impl Metadata {
     /// It is not a whole number.
     pub fn integer(&self, key: &str) -> Result<Option<i64>, TokenizerError> {
         self.values.get(key).map(|value| integer(key, value)).transpose()
+    }
+
+    /// The truth value under `key`, if the key is there.
+    ///
+    /// # Errors
+    /// It is not a truth value.
+    pub fn flag(&self, key: &str) -> Result<Option<bool>, TokenizerError> {
+        match self.values.get(key) {
+            None => Ok(None),
+            Some(Value::Bool(flag)) => Ok(Some(*flag)),
+            Some(_) => Err(TokenizerError::Unsupported(format!("{key} is not a truth value"))),
+        }
     }
 
     fn list(&self, key: &str) -> Result<&[Value], TokenizerError> {

@@ -17,6 +17,8 @@ pub struct PreTokenization {
     pub nfc: bool,
     /// A word that is a token as a whole is not merged from its parts.
     pub ignore_merges: bool,
+    /// A raw prompt begins with the begin-of-text token, unless the file says otherwise.
+    pub adds_bos: bool,
 }
 
 /// The word pattern of Llama 3, from its tokenizer.json: numbers in groups of up to three digits.
@@ -31,15 +33,19 @@ impl PreTokenization {
     /// # Errors
     /// No such row: a guess would give wrong ids without a sign of it.
     pub fn named(name: &str) -> Result<Self, TokenizerError> {
-        let plain = |words| Self { words, nfc: false, ignore_merges: false };
+        let plain = |words| Self { words, nfc: false, ignore_merges: false, adds_bos: false };
         let gpt2 = ByteLevel::new(false, true, true);
         Ok(match name {
             "gpt-2" => plain(gpt2.into()),
             "smollm" | "starcoder" | "refact" | "command-r" | "codeshell" => {
                 plain(Sequence::new(vec![Digits::new(true).into(), gpt2.into()]).into())
             }
-            "llama-bpe" | "llama3" | "llama-v3" => Self { words: pattern(LLAMA3)?, nfc: false, ignore_merges: true },
-            "qwen2" | "deepseek-r1-qwen" => Self { words: pattern(QWEN2)?, nfc: true, ignore_merges: false },
+            "llama-bpe" | "llama3" | "llama-v3" => {
+                Self { words: pattern(LLAMA3)?, nfc: false, ignore_merges: true, adds_bos: true }
+            }
+            "qwen2" | "deepseek-r1-qwen" => {
+                Self { words: pattern(QWEN2)?, nfc: true, ignore_merges: false, adds_bos: false }
+            }
             unknown => {
                 let message = format!(
                     "tokenizer.ggml.pre is '{unknown}'; known are gpt-2, smollm, starcoder, refact, command-r, \

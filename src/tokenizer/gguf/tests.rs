@@ -110,6 +110,7 @@ fn small() -> Vec<(&'static str, Value)> {
         ("tokenizer.ggml.tokens", strings(&["a", "b", "ab", "<x>", "yé"])),
         ("tokenizer.ggml.token_type", Value::Array([1, 1, 1, 3, 4].map(Value::I32).to_vec())),
         ("tokenizer.ggml.merges", strings(&["a b"])),
+        ("tokenizer.ggml.bos_token_id", Value::U32(3)),
     ]
 }
 
@@ -128,6 +129,16 @@ fn a_small_tokenizer() {
     let tokenizer = open_with("general.name", None).unwrap();
     assert_eq!(tokenizer.encode("ab<x>yéb", ControlTokens::Parse).unwrap(), ids(&[2, 3, 4, 1]));
     assert_eq!(tokenizer.token_bytes(TokenId(4)), "yé".as_bytes());
+}
+
+#[test]
+fn a_begin_of_text_token_is_what_the_file_says() {
+    let begin = |value| open_with("tokenizer.ggml.add_bos_token", value).unwrap().begin_of_text();
+    assert_eq!(begin(None), None);
+    assert_eq!(begin(Some(Value::Bool(false))), None);
+    assert_eq!(begin(Some(Value::Bool(true))), Some(TokenId(3)));
+    let without = open_with("tokenizer.ggml.bos_token_id", None).unwrap();
+    assert_eq!(without.begin_of_text(), None);
 }
 
 #[test]
@@ -152,6 +163,7 @@ fn metadata_that_lies_is_refused() {
     check("tokenizer.ggml.merges", Some(strings(&["a z"])), "not a pair");
     check("tokenizer.ggml.merges", Some(strings(&["a <x>"])), "not a pair");
     check("tokenizer.ggml.merges", Some(strings(&["ab ab"])), "does not make a token");
+    check("tokenizer.ggml.add_bos_token", Some(Value::U32(1)), "not a truth value");
     check("general.alignment", Some(Value::U32(0)), "malformed");
 }
 
