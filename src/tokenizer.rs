@@ -2,6 +2,7 @@
 
 pub mod gguf;
 pub mod bytes;
+pub mod control;
 pub mod chat_template;
 
 use crate::io_struct::{ModelSource, TokenId};
@@ -52,6 +53,11 @@ pub trait Vocabulary: Send + Sync {
 
     /// Control tokens (`<|im_end|>`, ...): text and id.
     fn control_tokens(&self) -> &[(String, TokenId)];
+
+    /// The token that the model wants in front of a raw prompt.
+    fn begin_of_text(&self) -> Option<TokenId> {
+        None
+    }
 }
 
 impl Tokenizer {
@@ -72,6 +78,17 @@ impl Tokenizer {
     /// The tokenizer refuses the text.
     pub fn encode(&self, text: &str, control: ControlTokens) -> Result<Vec<TokenId>, TokenizerError> {
         self.vocab.encode(text, control)
+    }
+
+    /// A raw prompt to ids: its control tokens are parsed, and the model's begin-of-text token stands in front if it
+    /// wants one. May be empty.
+    ///
+    /// # Errors
+    /// The tokenizer refuses the text.
+    pub fn encode_prompt(&self, text: &str) -> Result<Vec<TokenId>, TokenizerError> {
+        let mut ids: Vec<TokenId> = self.vocab.begin_of_text().into_iter().collect();
+        ids.extend(self.encode(text, ControlTokens::Parse)?);
+        Ok(ids)
     }
 
     /// The bytes of one token; empty for an id outside of the vocabulary.
