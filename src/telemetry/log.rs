@@ -9,6 +9,7 @@ use std::io::{IsTerminal, stderr};
 use opentelemetry_sdk::trace::SdkTracer;
 use tracing::{Level, Metadata, Subscriber};
 use tracing_subscriber::filter::{EnvFilter, ParseError, filter_fn};
+use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
@@ -70,6 +71,21 @@ const OURS: &str = env!("CARGO_CRATE_NAME");
 /// # Errors
 /// The filter cannot be read, or a subscriber is installed already.
 pub fn init(config: &LogConfig, tracer: &SdkTracer) -> Result<(), LogError> {
+    Ok(subscriber(config, tracer, stderr)?.try_init()?)
+}
+
+/// What [`init`] installs, with log lines that go to `writer`.
+///
+/// # Errors
+/// The filter cannot be read.
+pub fn subscriber<W>(
+    config: &LogConfig,
+    tracer: &SdkTracer,
+    writer: W,
+) -> Result<impl Subscriber + Send + Sync, LogError>
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
     let spans = tracing_opentelemetry::layer()
         .with_tracer(tracer.clone())
         // Times and threads of polling would stand beside the busy and idle of the scheduler, and mislead.
@@ -78,7 +94,7 @@ pub fn init(config: &LogConfig, tracer: &SdkTracer) -> Result<(), LogError> {
         .with_location(false)
         .with_target(false)
         .with_filter(filter_fn(traced));
-    Ok(Registry::default().with(spans).with(RememberIds).with(lines(config)?).try_init()?)
+    Ok(Registry::default().with(spans).with(RememberIds).with(lines(config, writer)?))
 }
 
 /// Installs the subscriber of an engine, which opens no spans: log lines only. Once per process.
@@ -86,17 +102,18 @@ pub fn init(config: &LogConfig, tracer: &SdkTracer) -> Result<(), LogError> {
 /// # Errors
 /// The filter cannot be read, or a subscriber is installed already.
 pub fn init_plain(config: &LogConfig) -> Result<(), LogError> {
-    Ok(Registry::default().with(RememberIds).with(lines(config)?).try_init()?)
+    Ok(Registry::default().with(RememberIds).with(lines(config, stderr)?).try_init()?)
 }
 
-fn lines<S>(config: &LogConfig) -> Result<impl Layer<S>, LogError>
+fn lines<S, W>(config: &LogConfig, writer: W) -> Result<impl Layer<S>, LogError>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
     let unreadable = |source| LogError::Filter { filter: config.filter.clone(), source };
     // The user's words come last and win.
     let filter = EnvFilter::builder().parse(format!("{NOISE},{}", config.filter)).map_err(unreadable)?;
-    let layer = fmt::layer().with_ansi(stderr().is_terminal()).event_format(Line(config.format)).with_writer(stderr);
+    let layer = fmt::layer().with_ansi(stderr().is_terminal()).event_format(Line(config.format)).with_writer(writer);
     Ok(layer.with_filter(filter))
 }
 

@@ -3,19 +3,37 @@
 use std::error::Error;
 use std::fmt::Debug;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 use tracing::field::{Field, Visit};
 
 /// The name under which `tracing` passes the text of an event.
 pub(super) const MESSAGE: &str = "message";
 
-/// Collects the fields of an event.
+/// The fields of an event, in its order.
 #[derive(Debug, Default)]
-pub(super) struct Fields(pub Map<String, Value>);
+pub(super) struct Fields(Vec<(&'static str, Value)>);
 
 impl Fields {
+    /// Takes a field out.
+    pub fn take(&mut self, name: &str) -> Option<Value> {
+        let index = self.0.iter().position(|(key, _)| *key == name)?;
+        Some(self.0.remove(index).1)
+    }
+
+    /// Adds a field behind the others; one that the event itself has stays as it is.
+    pub fn add(&mut self, name: &'static str, value: Option<String>) {
+        if let (Some(value), false) = (value, self.0.iter().any(|(key, _)| *key == name)) {
+            self.0.push((name, Value::String(value)));
+        }
+    }
+
+    /// Names and values.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, &Value)> {
+        self.0.iter().map(|(key, value)| (*key, value))
+    }
+
     fn put(&mut self, field: &Field, value: impl Into<Value>) {
-        self.0.insert(field.name().to_owned(), value.into());
+        self.0.push((field.name(), value.into()));
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use prometheus::Error;
-use prometheus::proto::{MetricFamily, MetricType};
+use prometheus::proto::{LabelPair, Metric, MetricFamily, MetricType};
 
 use super::{Metrics, ReadVitals, Vitals};
 
@@ -63,11 +63,11 @@ fn describe(family: &MetricFamily) -> SeriesInfo {
 
 fn labels(family: &MetricFamily) -> Vec<LabelInfo> {
     let first = family.get_metric().first();
-    let names = first.map_or(&[][..], |metric| metric.get_label()).iter().map(|label| label.name().to_owned());
+    let names = first.map_or(&[][..], Metric::get_label).iter().map(|label| label.name().to_owned());
     names
         .map(|name| {
-            let all = family.get_metric().iter().flat_map(|metric| metric.get_label());
-            let values: BTreeSet<_> = all.filter(|label| label.name() == name).map(|label| label.value()).collect();
+            let all = family.get_metric().iter().flat_map(Metric::get_label);
+            let values: BTreeSet<_> = all.filter(|label| label.name() == name).map(LabelPair::value).collect();
             LabelInfo { values: values.into_iter().map(str::to_owned).collect(), name }
         })
         .collect()

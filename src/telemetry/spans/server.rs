@@ -1,6 +1,6 @@
 //! The root span of each HTTP request, in the caller's trace where there is one.
 
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, HeaderName};
 use opentelemetry::propagation::{Extractor, TextMapPropagator};
 use opentelemetry::trace::{Status, TraceContextExt};
 use opentelemetry::{Context, Value};
@@ -44,6 +44,8 @@ pub fn server_span(method: &str, route: &str, path: &str, headers: &HeaderMap) -
     span.set_attribute(HTTP_REQUEST_METHOD, method);
     span.set_attribute(HTTP_ROUTE, route.to_owned());
     span.set_attribute(URL_PATH, bounded(path, MAX_TEXT).to_owned());
+    // Starts it now: on a span that has not started, a later status would replace an earlier one that says more.
+    let _started = span.context();
     span
 }
 
@@ -94,6 +96,6 @@ impl Extractor for Headers<'_> {
     }
 
     fn keys(&self) -> Vec<&str> {
-        self.0.keys().map(|name| name.as_str()).collect()
+        self.0.keys().map(HeaderName::as_str).collect()
     }
 }

@@ -1,0 +1,252 @@
+//! What is documented is what is emitted, and what is emitted is legal.
+
+use std::collections::HashSet;
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use expect_test::expect_file;
+use radiosonde::telemetry::labels::{
+    Cause, Hop, ProbeBranch, ProbeEndpoint, ProbeEvidence, ProbeOutcome, RequestEndpoint, RequestOutcome, ServerStatus,
+    StepPhase,
+};
+use radiosonde::telemetry::metrics::{ProbeEnd, ReadVitals, SeriesInfo, Vitals, catalogue};
+use radiosonde::telemetry::spans::names::{ATTRIBUTES, Side, meaning};
+use radiosonde::telemetry::{Metrics, exposition};
+
+const METRICS_OPENING: &str = "# Metrics
+
+You are on call and a panel or an alert brought you here: look its series up below and read what it means and what its
+values tell. Start with `radiosonde_server_status`, then `radiosonde_health_probe_failures_total`, whose `hop` says
+where to look and whose `cause` says what to do.
+
+Every series is there from the first scrape, with each legal combination of labels at zero; only the probe duration
+begins with `ok` and `timeout` and grows the other outcomes when they happen. Ages and depths are computed at the
+scrape, so they go on growing while their owner is stuck. Histograms have the usual `_bucket`, `_sum` and `_count`. This file is generated: `UPDATE_EXPECT=1 cargo test --test contract`.
+
+";
+
+const TRACES_OPENING: &str = "# Traces
+
+You are on call and have opened a trace: the span in red with the message `unfinished` is the hop that never ended, and
+`probe.cause` on the root says why. A probe's trace is whole even if the engine is gone, because the frontend writes all
+of it when the probe ends, in any way.
+
+The root is named after the method and the route, as in `GET /health`; its time and its status are those of the HTTP
+answer. Below it are the hops, in the order in which they were crossed. `scheduler.run_batch` and
+`model_runner.forward` belong to a probe of an idle scheduler, `scheduler.return_health_check_ipcs` to one of a busy
+scheduler, `scheduler.prefill` and `scheduler.decode` to user requests. Prompts and outputs are never in a trace. This
+file is generated: `UPDATE_EXPECT=1 cargo test --test contract`.
+
+";
+
+struct Steady(Vitals);
+
+impl ReadVitals for Steady {
+    fn read(&self) -> Vitals {
+        self.0
+    }
+}
+
+fn fresh(vitals: Vitals) -> Metrics {
+    let metrics = Metrics::new().expect("the series are sound");
+    metrics.watch(Arc::new(Steady(vitals))).expect("nobody watches so far");
+    metrics
+}
+
+#[test]
+fn the_series_are_documented() {
+    let mut text = METRICS_OPENING.to_owned();
+    text.push_str("| series | kind | labels | meaning |\n|---|---|---|---|\n");
+    for series in catalogue().expect("the series are sound") {
+        let labels: Vec<_> = series.labels.iter().map(|label| format!("`{}`", label.name)).collect();
+        let SeriesInfo { name, kind, help, .. } = &series;
+        writeln!(text, "| `{name}` | {kind} | {} | {help} |", labels.join(" ")).expect("a string takes all");
+    }
+    text.push_str("\n## Label values\n\n| series | label | values |\n|---|---|---|\n");
+    for series in catalogue().expect("the series are sound") {
+        for label in series.labels.iter().filter(|label| label.name != "version") {
+            let values: Vec<_> = label.values.iter().map(|value| format!("`{value}`")).collect();
+            writeln!(text, "| `{}` | `{}` | {} |", series.name, label.name, values.join(" "))
+                .expect("a string takes all");
+        }
+    }
+    expect_file!["../docs/metrics.md"].assert_eq(&text);
+}
+
+#[test]
+fn the_spans_are_documented() {
+    let mut text = TRACES_OPENING.to_owned();
+    text.push_str("| span | service | what it tells |\n|---|---|---|\n");
+    for &hop in Hop::ALL.iter().filter(|&&hop| hop != Hop::Http) {
+        writeln!(text, "| `{hop}` | {} | {} |", Side::of(hop).service(), meaning(hop)).expect("a string takes all");
+    }
+    text.push_str("\n## Attributes\n\n| attribute | on | what it says |\n|---|---|---|\n");
+    for attribute in ATTRIBUTES {
+        writeln!(text, "| `{}` | {} | {} |", attribute.key, attribute.on, attribute.meaning)
+            .expect("a string takes all");
+    }
+    expect_file!["../docs/traces.md"].assert_eq(&text);
+}
+
+#[test]
+fn names_are_legal() {
+    let mut seen = HashSet::new();
+    for series in catalogue().expect("the series are sound") {
+        let name = &series.name;
+        assert!(seen.insert(name.clone()), "{name} exists twice");
+        assert!(is_name(name), "{name} is not [a-z_][a-z0-9_]*");
+        assert_eq!(series.kind == "counter", name.ends_with("_total"), "{name} is a {}", series.kind);
+        assert!(name.starts_with("radiosonde_") || name.starts_with("process_"), "{name} has no prefix of ours");
+        assert!(series.help.len() > 20 && series.help.ends_with('.'), "{name} has no sentence for a help");
+        assert!(!series.help.contains('|'), "{name}: its help would break the table");
+        assert!(series.labels.iter().all(|label| is_name(&label.name)), "{name}: {:?}", series.labels);
+    }
+    let keys: HashSet<_> = ATTRIBUTES.iter().map(|attribute| attribute.key).collect();
+    assert_eq!(keys.len(), ATTRIBUTES.len(), "an attribute is described twice");
+}
+
+fn is_name(name: &str) -> bool {
+    name.starts_with(|first: char| first.is_ascii_lowercase() || first == '_')
+        && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
+}
+
+#[test]
+fn a_fresh_server_exposes_text_that_parses() {
+    let (content_type, text) = exposition::text(&fresh(Vitals::default()));
+    assert_eq!(content_type, "text/plain; version=0.0.4; charset=utf-8");
+    let samples = parse(&text);
+    assert!(samples > 100, "{samples} samples");
+}
+
+#[test]
+fn a_used_server_exposes_text_that_parses() {
+    let metrics = fresh(Vitals {
+        status: ServerStatus::Up,
+        return_health_check_oldest: Some(Duration::from_millis(1500)),
+        kv_used_tokens: 4096,
+        max_total_num_tokens: 16384,
+        step_age: Some(Duration::from_secs(3)),
+        engine_up: true,
+        ..Vitals::default()
+    });
+    let in_flight = (metrics.probes.began(), metrics.requests.accepted(RequestEndpoint::Generate, 12));
+    metrics.probes.ended(&ProbeEnd {
+        endpoint: ProbeEndpoint::Health,
+        branch: ProbeBranch::Busy,
+        outcome: ProbeOutcome::EngineDead,
+        evidence: ProbeEvidence::None,
+        stalled_at: Some(Hop::ReturnHealthCheckIpcs),
+        cause: Some(Cause::EngineDead),
+        duration: Duration::from_millis(30),
+    });
+    metrics.requests.first_tokens(1, Duration::from_millis(20));
+    metrics.requests.further_tokens(2, Duration::from_millis(8));
+    metrics.engine.step_ended(StepPhase::Mixed, Duration::from_secs(100));
+    metrics.engine.status_changed(ServerStatus::Starting, ServerStatus::Up);
+    let (_, text) = exposition::text(&metrics);
+    parse(&text);
+    for line in [
+        "radiosonde_server_status{status=\"up\"} 1",
+        "radiosonde_server_status{status=\"starting\"} 0",
+        "radiosonde_token_usage 0.25",
+        "radiosonde_return_health_check_ipcs_oldest_age_seconds 1.5",
+        "radiosonde_scheduler_step_age_seconds 3",
+        "radiosonde_engine_up 1",
+        "radiosonde_health_probes_in_flight 1",
+        "radiosonde_requests_in_flight 1",
+        "radiosonde_prompt_tokens_total 12",
+        "radiosonde_generation_tokens_total 3",
+        "radiosonde_health_probe_total{branch=\"busy\",endpoint=\"/health\",outcome=\"engine_dead\"} 1",
+        "radiosonde_health_probe_failures_total{cause=\"engine_dead\",hop=\"scheduler.return_health_check_ipcs\"} 1",
+        "radiosonde_server_status_transitions_total{from=\"starting\",to=\"up\"} 1",
+    ] {
+        assert!(text.lines().any(|have| have == line), "{line} is not in\n{text}");
+    }
+    drop(in_flight);
+    metrics.requests.ended(RequestEndpoint::Generate, RequestOutcome::Abort, Duration::from_secs(1));
+    let (_, after) = exposition::text(&metrics);
+    assert!(
+        after.contains("\nradiosonde_requests_in_flight 0\n")
+            && after.contains("\nradiosonde_num_aborted_requests_total 1\n")
+    );
+}
+
+#[test]
+fn reading_changes_nothing() {
+    let metrics = fresh(Vitals::default());
+    let steady = |text: String| -> Vec<String> {
+        // The process goes on using CPU time and memory between two scrapes.
+        text.lines().filter(|line| !line.starts_with("process_")).map(str::to_owned).collect()
+    };
+    assert_eq!(steady(exposition::text(&metrics).1), steady(exposition::text(&metrics).1));
+}
+
+/// Checks each line of the text format; returns the number of samples.
+fn parse(text: &str) -> usize {
+    assert!(text.ends_with('\n'), "the last line has no end");
+    let mut families = HashSet::new();
+    let mut series = HashSet::new();
+    let mut lines = text.lines().peekable();
+    while let Some(line) = lines.next() {
+        let help = line.strip_prefix("# HELP ").unwrap_or_default();
+        let (name, _) = help.split_once(' ').unwrap_or_default();
+        assert!(families.insert(name.to_owned()), "{name:?} begins twice, or a family has no help: {line}");
+        let kind = lines.next().and_then(|line| line.strip_prefix("# TYPE ")?.strip_prefix(name)?.strip_prefix(' '));
+        assert!(matches!(kind, Some("counter" | "gauge" | "histogram")), "{name} is of kind {kind:?}");
+        let mut buckets = Buckets::default();
+        while let Some(line) = lines.next_if(|line| !line.starts_with('#')) {
+            let (labelled, value) = line.rsplit_once(' ').unwrap_or_default();
+            let value: f64 = value.parse().unwrap_or(f64::NAN);
+            assert!(value.is_finite(), "no number: {line}");
+            assert!(series.insert(labelled.to_owned()), "twice: {labelled}");
+            let (sample, labels) = split(labelled);
+            let part = sample.strip_prefix(name).unwrap_or("another");
+            let legal = if kind == Some("histogram") { &["_bucket", "_sum", "_count"][..] } else { &[""] };
+            assert!(legal.contains(&part), "{sample} does not belong to {name}");
+            buckets.check(part, &labels, value);
+        }
+    }
+    series.len()
+}
+
+/// Name and labels of a sample. No label value of ours needs an escape.
+fn split(labelled: &str) -> (&str, Vec<(&str, &str)>) {
+    let Some((name, labels)) = labelled.split_once('{') else { return (labelled, Vec::new()) };
+    let labels = labels.strip_suffix('}').unwrap_or("broken").split(',');
+    let pair = |label: &'_ str| -> Option<(usize, usize)> {
+        let (key, value) = label.split_once('=')?;
+        let value = value.strip_prefix('"')?.strip_suffix('"')?;
+        (is_name(key) && !value.contains(['"', '\\'])).then_some((key.len(), value.len()))
+    };
+    let pairs = labels.map(|label| {
+        let (key, value) = pair(label).unwrap_or_default();
+        assert!(key > 0, "not a label: {label} in {labelled}");
+        (&label[..key], &label[key + 2..key + 2 + value])
+    });
+    (name, pairs.collect())
+}
+
+/// The edges of one histogram rise and its counts never fall; the last bucket holds all.
+#[derive(Default)]
+struct Buckets {
+    last: Option<(f64, f64)>,
+}
+
+impl Buckets {
+    fn check(&mut self, part: &str, labels: &[(&str, &str)], value: f64) {
+        let edge = labels.iter().find(|(key, _)| *key == "le").map(|(_, edge)| edge.parse().unwrap_or(f64::NAN));
+        match (part, edge, self.last) {
+            ("_bucket", Some(edge), None) => self.last = Some((edge, value)),
+            ("_bucket", Some(edge), Some((edge_before, before))) => {
+                assert!(edge > edge_before && value >= before, "bucket {edge} after {edge_before}: {value} {before}");
+                self.last = Some((edge, value));
+            }
+            ("_count", None, last) => {
+                assert_eq!(last, Some((f64::INFINITY, value)), "the last bucket holds all");
+                self.last = None;
+            }
+            _ => assert!(edge.is_none() && part != "_bucket", "an edge is out of place"),
+        }
+    }
+}
