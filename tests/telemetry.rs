@@ -1,6 +1,6 @@
 //! Traces over the wire, in both protocols, and log lines with their ids.
 
-#[path = "support/collector.rs"]
+#[path = "it/support/collector.rs"]
 mod collector;
 
 use std::io::Write;

@@ -2,6 +2,6 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test's helpers fail as the test does")]
 
-#[expect(dead_code, reason = "the tests of the server come with the server")]
 mod support;
 mod model_hub;
+mod probes;

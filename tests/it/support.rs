@@ -1,6 +1,7 @@
 //! A server under test: a real process with a real engine, its log, its metrics, and signals to both.
 
 mod metrics;
+pub mod collector;
 mod process_tree;
 mod tests;
 
