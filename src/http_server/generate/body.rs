@@ -37,6 +37,10 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for SampledJson<T> {
 /// # Errors
 /// 400, with the field that is to blame where there is one.
 pub fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
+    if bytes.trim_ascii_start().first().is_some_and(|byte| *byte != b'{') {
+        // The deserializer would take a list for the fields in their order.
+        return Err(ApiError { param: None, ..ApiError::invalid("", "the body is not JSON, or not a JSON object") });
+    }
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
         let path = error.path().to_string();
@@ -110,13 +114,16 @@ mod tests {
         check(r#"{"list":"#, None, "not JSON");
         check(r#"{"list":[]} x"#, None, "not JSON");
         check("{}", None, "missing field `list`");
-        check("[1]", None, "not right");
+        check("[1]", None, "not a JSON object");
+        check("null", None, "not a JSON object");
         check(r#"{"list":[{"number":1},{"number":"x"}]}"#, Some("list[1].number"), "invalid type: string");
         check(r#"{"list":[{"number":1.5}]}"#, Some("list[0].number"), "invalid type: floating point");
         check(r#"{"list":[],"name":3}"#, Some("name"), "expected a string");
         check(r#"{"list":[],"list":[]}"#, None, "duplicate field");
-        check(&format!("{{\"list\":{}", "[".repeat(100_000)), None, "");
         assert!(parse::<Outer>(br#"{"list":[],"name":null,"nosuch":1}"#).is_ok());
+        let deep = "[".repeat(100_000);
+        assert!(parse::<Outer>(format!("{{\"list\":{deep}").as_bytes()).is_err());
+        assert!(parse::<Outer>(format!("{{\"nosuch\":{deep}").as_bytes()).is_err());
         assert!(parse::<Outer>(b"{\"list\":[],\"name\":\"\xff\"}").is_err());
     }
 }

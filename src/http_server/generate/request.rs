@@ -207,6 +207,9 @@ fn prompts(
 /// The sampling of each of `count` prompts: one object for all, or a list with one for each.
 fn samplings(params: Option<Value>, count: usize, vocab_size: u32) -> Result<Vec<Sampling>, ApiError> {
     let sampling = |path: &str, value: Value| {
+        if !value.is_object() {
+            return Err(ApiError::invalid(path, format!("{path} must be an object")));
+        }
         let fields: SamplingFields = serde_path_to_error::deserialize(value).map_err(|error| {
             let path = format!("{path}.{}", error.path());
             unreadable(path.trim_end_matches('.'), error.inner())
@@ -247,3 +250,6 @@ fn rids(rid: Option<OneOrMany<String>>, count: usize, shape: Shape) -> Result<Ve
         }
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

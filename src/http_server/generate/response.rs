@@ -131,3 +131,6 @@ impl Chunks for Cumulative {
         error(finish_reason)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -42,7 +42,7 @@ pub async fn completions(
     let requests = requests(&rid, body.prompts(&model)?, &sampling, top_logprobs)?;
     let reply = Reply { id: format!("cmpl-{rid}"), created: unix_seconds_now(), model, n };
 
-    let texts: Vec<Option<String>> = requests.iter().map(|request| text(&request.prompt)).collect();
+    let texts: Vec<Option<String>> = requests.iter().map(|r| if echo { text(&r.prompt) } else { None }).collect();
     let mut streams = submit(&state.tokenizer_manager, requests).await?;
     let choice = |(stream, text): (&RequestStream, Option<String>)| {
         let echo = echo.then(|| Echo::new(&reply, stream, text));

@@ -87,17 +87,6 @@ async fn a_stream_that_is_dropped_gives_its_requests_up() {
     assert_eq!(given_up.load(Ordering::Relaxed), 1);
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_silent_stream_is_kept_alive_with_comments() {
-    let (state, stream) = request();
-    let mut body = stream_response(vec![stream], Plain).into_body().into_data_stream();
-    for _ in 0..2 {
-        assert_eq!(body.next().await.unwrap().unwrap(), ": keep-alive\n\n");
-    }
-    state.push(token(5, "a", Some(FinishReason::Length(1))));
-    assert_eq!(body.next().await.unwrap().unwrap(), "data: [0,\"a\",true]\n\n");
-}
-
 #[tokio::test]
 async fn whole_outputs_are_collected_in_order() {
     let (first, a) = request();
