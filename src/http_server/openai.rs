@@ -1,1 +1,57 @@
-//! stub
+//! OpenAI's APIs: chat, completions, models.
+
+pub mod chat;
+pub mod completions;
+pub mod logprobs;
+pub mod models;
+pub mod reply;
+
+use axum::Router;
+use axum::routing::{get, post};
+use serde::Deserialize;
+
+use super::error::ApiError;
+use super::generate::ApiState;
+
+/// `/v1/chat/completions`, `/v1/completions` and `/v1/models`.
+pub fn routes() -> Router<ApiState> {
+    Router::new()
+        .route("/v1/chat/completions", post(chat::chat_completions))
+        .route("/v1/completions", post(completions::completions))
+        .route("/v1/models", get(models::list))
+        .route("/v1/models/{*model}", get(models::one))
+}
+
+/// OpenAI's `stream_options`.
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(default)]
+pub struct StreamOptions {
+    /// The last event before the end carries the usage of the whole request.
+    pub include_usage: Option<bool>,
+}
+
+/// How an answer is delivered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Delivery {
+    /// One JSON object.
+    Whole,
+    /// Events.
+    Stream {
+        /// Usage is the last of them.
+        usage: bool,
+    },
+}
+
+impl Delivery {
+    /// What `stream` and `stream_options` ask for.
+    ///
+    /// # Errors
+    /// Options for a stream that is not asked for.
+    pub fn asked(stream: Option<bool>, options: Option<StreamOptions>) -> Result<Self, ApiError> {
+        match (stream.unwrap_or(false), options) {
+            (true, options) => Ok(Self::Stream { usage: options.and_then(|o| o.include_usage).unwrap_or(false) }),
+            (false, None) => Ok(Self::Whole),
+            (false, Some(_)) => Err(ApiError::invalid("stream_options", "stream_options needs stream: true")),
+        }
+    }
+}

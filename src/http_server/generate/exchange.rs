@@ -1,0 +1,164 @@
+//! What all request APIs share: hand the requests over, and bring the answers back, at once or as events.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::time::Duration;
+
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use futures::future::join_all;
+use futures::stream::{self, SelectAll, Stream, StreamExt};
+use serde_json::Value;
+
+use crate::http_server::error::ApiError;
+use crate::io_struct::{AbortKind, FinishReason};
+use crate::tokenizer_manager::TokenizerManager;
+use crate::tokenizer_manager::request::{GenerateOutput, RequestStream};
+use crate::tokenizer_manager::submit::{GenerateReqInput, SubmitError};
+
+/// A comment goes down a silent stream this often, so that no proxy takes it for dead.
+const KEEP_ALIVE: Duration = Duration::from_secs(5);
+
+/// Hands all `requests` over and waits until the scheduler has taken them in, so that a refusal is still a status.
+///
+/// # Errors
+/// One was refused; the others are given up.
+pub async fn submit(
+    tokenizer_manager: &TokenizerManager,
+    requests: Vec<GenerateReqInput>,
+) -> Result<Vec<RequestStream>, ApiError> {
+    let mut streams = Vec::with_capacity(requests.len());
+    for request in requests {
+        streams.push(tokenizer_manager.generate_request(request).await?);
+    }
+    for stream in &mut streams {
+        stream.admitted().await?;
+    }
+    Ok(streams)
+}
+
+/// Waits for the whole output of each of `streams`; `ended` is called with each as it ends.
+pub async fn collect<T>(streams: &mut [RequestStream], ended: impl Fn(&RequestStream, GenerateOutput) -> T) -> Vec<T> {
+    let ended = &ended;
+    join_all(streams.iter_mut().map(|stream| async move {
+        let mut whole = GenerateOutput::default();
+        while let Some(news) = stream.next().await {
+            append(&mut whole, news);
+        }
+        ended(stream, whole)
+    }))
+    .await
+}
+
+/// Adds `news` to what came before.
+pub fn append(whole: &mut GenerateOutput, news: GenerateOutput) {
+    whole.text.push_str(&news.text);
+    whole.output_ids.extend(news.output_ids);
+    whole.logprobs.extend(news.logprobs);
+    whole.finish_reason = news.finish_reason;
+    whole.usage = news.usage;
+}
+
+/// The error that a request ended with, if it ended with one.
+#[must_use]
+pub fn abort_error(finish_reason: Option<&FinishReason>) -> Option<ApiError> {
+    let Some(FinishReason::Abort { message, kind }) = finish_reason else { return None };
+    Some(match kind {
+        AbortKind::QueueFull => ApiError::queue_full(message),
+        AbortKind::TooLarge => ApiError::context_length("prompt", message),
+        AbortKind::Requested => ApiError::not_serving(message),
+        AbortKind::StepFailed => SubmitError::Failed(message.clone()).into(),
+        AbortKind::EngineDead => SubmitError::EngineDead.into(),
+    })
+}
+
+/// How an API writes its stream.
+pub trait Chunks: Send + 'static {
+    /// The events of `news` of the request at `index`. An output that ended with an error has no finish reason here:
+    /// the error is an event of its own.
+    fn news(&mut self, index: usize, news: GenerateOutput) -> Vec<Value>;
+
+    /// The events after all requests have ended well.
+    fn closing(&mut self) -> Vec<Value>;
+
+    /// The error to end the stream with, if this is one.
+    fn error(&self, finish_reason: Option<&FinishReason>) -> Option<ApiError> {
+        abort_error(finish_reason)
+    }
+}
+
+/// The answer to a streaming request: `data: <json>` events in the order in which they come, `data: [DONE]`, end.
+/// An error in the middle is an event too, and the last one. Dropping the answer gives all requests up.
+pub fn stream_response(streams: Vec<RequestStream>, chunks: impl Chunks) -> Response {
+    let events = stream::unfold(EventSource::new(streams, chunks), |mut source| async move {
+        let data = source.next().await?;
+        Some((Ok::<_, Infallible>(Event::default().data(data)), source))
+    });
+    Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE).text("keep-alive")).into_response()
+}
+
+type News = Pin<Box<dyn Stream<Item = (usize, GenerateOutput)> + Send>>;
+
+struct EventSource<C> {
+    chunks: C,
+    /// `None` after the last.
+    news: Option<SelectAll<News>>,
+    ready: VecDeque<String>,
+}
+
+impl<C: Chunks> EventSource<C> {
+    fn new(streams: Vec<RequestStream>, chunks: C) -> Self {
+        let news = |(index, stream)| -> News {
+            let news = stream::unfold(stream, |mut stream: RequestStream| async move {
+                let news = stream.next().await?;
+                Some((news, stream))
+            });
+            Box::pin(news.map(move |news| (index, news)))
+        };
+        Self {
+            chunks,
+            news: Some(stream::select_all(streams.into_iter().enumerate().map(news))),
+            ready: VecDeque::new(),
+        }
+    }
+
+    async fn next(&mut self) -> Option<String> {
+        loop {
+            if let Some(data) = self.ready.pop_front() {
+                return Some(data);
+            }
+            match self.news.as_mut()?.next().await {
+                Some((index, news)) => self.take(index, news),
+                None => {
+                    let closing = self.chunks.closing();
+                    self.end(closing);
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, index: usize, mut news: GenerateOutput) {
+        let error = self.chunks.error(news.finish_reason.as_ref());
+        if error.is_some() {
+            news.finish_reason = None;
+        }
+        let is_news = error.is_none() || !news.output_ids.is_empty() || !news.text.is_empty();
+        if is_news {
+            let chunks = self.chunks.news(index, news);
+            self.ready.extend(chunks.iter().map(Value::to_string));
+        }
+        if let Some(error) = error {
+            self.end(vec![error.body()]);
+        }
+    }
+
+    fn end(&mut self, last: Vec<Value>) {
+        self.news = None; // drops what still runs, which aborts it
+        self.ready.extend(last.iter().map(Value::to_string));
+        self.ready.push_back("[DONE]".to_owned());
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,157 @@
+//! `/v1/chat/completions`
+
+pub mod body;
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
+use serde_json::{Value, json};
+
+use super::reply::{Reply, finish, unix_seconds_now};
+use super::{Delivery, logprobs, models};
+use crate::http_server::error::ApiError;
+use crate::http_server::generate::ApiState;
+use crate::http_server::generate::body::SampledJson;
+use crate::http_server::generate::exchange::{Chunks, abort_error, collect, stream_response, submit};
+use crate::http_server::generate::request::{caller_rid, samples};
+use crate::io_struct::TokenLogprob;
+use crate::telemetry::labels::RequestEndpoint;
+use crate::tokenizer_manager::ServedModel;
+use crate::tokenizer_manager::request::{GenerateOutput, Usage};
+use crate::tokenizer_manager::submit::{GenerateReqInput, Prompt};
+use body::ChatBody;
+
+/// Answers the last message of a chat. The response carries the call's `Rid` as an extension.
+///
+/// # Errors
+/// Bad input, a chat that the model's template refuses, or a server that does not serve.
+pub async fn chat_completions(
+    State(state): State<ApiState>,
+    SampledJson(body, fields): SampledJson<ChatBody>,
+) -> Result<Response, ApiError> {
+    let model = state.tokenizer_manager.model()?;
+    models::check(body.model.as_deref(), &model)?;
+    body.refuse_unsupported()?;
+    let sampling = fields.check(RequestEndpoint::ChatCompletions, model.info.vocab_size)?;
+    let (delivery, top_logprobs) = (body.delivery()?, body.top_logprobs()?);
+    let rid = caller_rid(body.rid.as_deref())?;
+    let request = GenerateReqInput {
+        rid: rid.clone(),
+        prompt: render(Arc::clone(&model), body.messages()?).await?,
+        sampling_params: sampling.params,
+        max_new_tokens: sampling.max_new_tokens,
+        top_logprobs,
+        endpoint: RequestEndpoint::ChatCompletions,
+    };
+    let mut requests = Vec::new();
+    samples(request, sampling.n, &mut requests)?;
+    let n = requests.len();
+    let reply = Reply { id: format!("chatcmpl-{rid}"), created: unix_seconds_now(), model, n };
+    let chat = Chat { reply, logprobs: top_logprobs.is_some() };
+
+    let mut streams = submit(&state.tokenizer_manager, requests).await?;
+    let answer = match delivery {
+        Delivery::Stream { usage } => stream_response(streams, ChatChunks::new(chat, n, usage)),
+        Delivery::Whole => Json(chat.whole(collect(&mut streams, |_, output| output).await)?).into_response(),
+    };
+    Ok((Extension(rid), answer).into_response())
+}
+
+/// Renders on a thread where it may take its time: a chat can be as large as a body.
+async fn render(model: Arc<ServedModel>, messages: Vec<Value>) -> Result<Prompt, ApiError> {
+    let parts = tokio::task::spawn_blocking(move || match &model.chat_template {
+        Some(template) => template.render(&messages, &model.tokenizer),
+        None => Err("this model has no chat template; use /v1/completions or /generate".to_owned()),
+    });
+    match parts.await {
+        Ok(Ok(parts)) => Ok(Prompt::Rendered(parts)),
+        Ok(Err(message)) => Err(ApiError::invalid("messages", message)),
+        Err(error) => Err(ApiError::plain(StatusCode::INTERNAL_SERVER_ERROR, "server_error", error.to_string())),
+    }
+}
+
+struct Chat {
+    reply: Reply,
+    /// They were asked for.
+    logprobs: bool,
+}
+
+impl Chat {
+    fn whole(&self, outputs: Vec<GenerateOutput>) -> Result<Value, ApiError> {
+        if let Some(error) = outputs.iter().find_map(|output| abort_error(output.finish_reason.as_ref())) {
+            return Err(error);
+        }
+        let usages: Vec<Usage> = outputs.iter().map(|output| output.usage).collect();
+        let choice = |(index, output): (usize, GenerateOutput)| {
+            let mut choice = json!({
+                "index": index,
+                "message": {"role": "assistant", "content": output.text},
+                "logprobs": self.logprobs(&output.logprobs),
+            });
+            finish(&mut choice, output.finish_reason.as_ref());
+            choice
+        };
+        let mut answer = self.reply.object("chat.completion", outputs.into_iter().enumerate().map(choice).collect());
+        answer["usage"] = self.reply.usage(&usages);
+        Ok(answer)
+    }
+
+    fn logprobs(&self, entries: &[TokenLogprob]) -> Option<Value> {
+        self.logprobs.then(|| logprobs::chat(&self.reply.model.tokenizer, entries))
+    }
+}
+
+/// Events of a chat: the role, then what was said since the last event, then how it ended.
+struct ChatChunks {
+    chat: Chat,
+    /// Counts of each choice, once its role has been sent.
+    usages: Vec<Option<Usage>>,
+    usage_wanted: bool,
+}
+
+impl ChatChunks {
+    fn new(chat: Chat, n: usize, usage_wanted: bool) -> Self {
+        Self { chat, usages: vec![None; n], usage_wanted }
+    }
+
+    fn chunk(&self, choices: Vec<Value>) -> Value {
+        self.chat.reply.object("chat.completion.chunk", choices)
+    }
+}
+
+impl Chunks for ChatChunks {
+    fn news(&mut self, index: usize, news: GenerateOutput) -> Vec<Value> {
+        let mut choices = Vec::new();
+        let mut push = |delta: Value, logprobs: Option<Value>, reason| {
+            let mut choice = json!({"index": index, "delta": delta, "logprobs": logprobs});
+            finish(&mut choice, reason);
+            choices.push(choice);
+        };
+        if self.usages[index].replace(news.usage).is_none() {
+            push(json!({"role": "assistant", "content": ""}), None, None);
+        }
+        if !news.text.is_empty() || !news.logprobs.is_empty() {
+            push(json!({"content": news.text}), self.chat.logprobs(&news.logprobs), None);
+        }
+        if news.finish_reason.is_some() {
+            push(json!({}), None, news.finish_reason.as_ref());
+        }
+        choices.into_iter().map(|choice| self.chunk(vec![choice])).collect()
+    }
+
+    fn closing(&mut self) -> Vec<Value> {
+        if !self.usage_wanted {
+            return Vec::new();
+        }
+        let usages: Vec<Usage> = self.usages.iter().map(|usage| usage.unwrap_or_default()).collect();
+        let mut last = self.chunk(Vec::new());
+        last["usage"] = self.chat.reply.usage(&usages);
+        vec![last]
+    }
+}
+
+#[cfg(test)]
+mod tests;

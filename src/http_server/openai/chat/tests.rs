@@ -1,0 +1,132 @@
+//! What a client of the chat API reads.
+
+use expect_test::expect;
+
+use super::*;
+use crate::http_server::generate::exchange::tests::{read, request, token};
+use crate::http_server::generate::request::tests::model;
+use crate::io_struct::{AbortKind, FinishReason, TokenId};
+
+fn chat(n: usize, logprobs: bool) -> Chat {
+    let reply = Reply { id: "chatcmpl-r".to_owned(), created: 7, model: Arc::new(model()), n };
+    Chat { reply, logprobs }
+}
+
+fn counted(output: GenerateOutput, prompt_tokens: u32, completion_tokens: u32) -> GenerateOutput {
+    GenerateOutput { usage: Usage { prompt_tokens, completion_tokens, ..Usage::default() }, ..output }
+}
+
+#[tokio::test]
+async fn a_stream_says_the_role_first_and_the_usage_last() {
+    let (state, stream) = request();
+    state.push(counted(token(104, "hi", Some(FinishReason::StopToken(TokenId(256)))), 3, 2));
+    let events = read(stream_response(vec![stream], ChatChunks::new(chat(1, false), 1, true))).await;
+    expect![[r#"
+        {"choices":[{"delta":{"content":"","role":"assistant"},"finish_reason":null,"index":0,"logprobs":null,"matched_stop":null}],"created":7,"id":"chatcmpl-r","model":"served","object":"chat.completion.chunk"}
+        {"choices":[{"delta":{"content":"hi"},"finish_reason":null,"index":0,"logprobs":null,"matched_stop":null}],"created":7,"id":"chatcmpl-r","model":"served","object":"chat.completion.chunk"}
+        {"choices":[{"delta":{},"finish_reason":"stop","index":0,"logprobs":null,"matched_stop":256}],"created":7,"id":"chatcmpl-r","model":"served","object":"chat.completion.chunk"}
+        {"choices":[],"created":7,"id":"chatcmpl-r","model":"served","object":"chat.completion.chunk","usage":{"completion_tokens":2,"prompt_tokens":3,"prompt_tokens_details":{"cached_tokens":0},"total_tokens":5}}
+        [DONE]
+    "#]].assert_eq(&events);
+}
+
+#[tokio::test]
+async fn a_stream_without_usage_has_none() {
+    let (state, stream) = request();
+    state.push(token(104, "", None));
+    state.push(token(104, "h", Some(FinishReason::Length(2))));
+    let events = read(stream_response(vec![stream], ChatChunks::new(chat(1, false), 1, false))).await;
+    assert_eq!(events.matches("\"usage\"").count(), 0);
+    assert_eq!(events.matches("\"finish_reason\":null").count(), 2);
+    assert_eq!(events.matches("\"finish_reason\":\"length\"").count(), 1);
+}
+
+#[tokio::test]
+async fn every_choice_has_its_own_role_and_end() {
+    let (first, a) = request();
+    let (second, b) = request();
+    first.push(token(104, "h", Some(FinishReason::StopString("x".to_owned()))));
+    second.push(token(104, "h", Some(FinishReason::Length(1))));
+    let events = read(stream_response(vec![a, b], ChatChunks::new(chat(2, false), 2, false))).await;
+    for index in ["\"index\":0", "\"index\":1"] {
+        let of_choice: Vec<&str> = events.lines().filter(|event| event.contains(index)).collect();
+        assert!(of_choice[0].contains("\"role\":\"assistant\""), "{of_choice:?}");
+        assert_eq!(of_choice.iter().filter(|event| !event.contains("\"finish_reason\":null")).count(), 1);
+    }
+}
+
+#[test]
+fn a_whole_answer() {
+    let entry = TokenLogprob { token: TokenId(104), logprob: -0.5, top: Vec::new() };
+    let first = counted(token(104, "h", Some(FinishReason::StopToken(TokenId(256)))), 3, 2);
+    let second =
+        GenerateOutput { logprobs: vec![entry], ..counted(token(104, "h", Some(FinishReason::Length(1))), 3, 1) };
+    let answer = chat(2, true).whole(vec![first, second]).unwrap();
+    expect![[r#"
+        {
+          "choices": [
+            {
+              "finish_reason": "stop",
+              "index": 0,
+              "logprobs": {
+                "content": [],
+                "refusal": null
+              },
+              "matched_stop": 256,
+              "message": {
+                "content": "h",
+                "role": "assistant"
+              }
+            },
+            {
+              "finish_reason": "length",
+              "index": 1,
+              "logprobs": {
+                "content": [
+                  {
+                    "bytes": [
+                      104
+                    ],
+                    "logprob": -0.5,
+                    "token": "h",
+                    "top_logprobs": []
+                  }
+                ],
+                "refusal": null
+              },
+              "matched_stop": null,
+              "message": {
+                "content": "h",
+                "role": "assistant"
+              }
+            }
+          ],
+          "created": 7,
+          "id": "chatcmpl-r",
+          "model": "served",
+          "object": "chat.completion",
+          "usage": {
+            "completion_tokens": 3,
+            "prompt_tokens": 3,
+            "prompt_tokens_details": {
+              "cached_tokens": 0
+            },
+            "total_tokens": 6
+          }
+        }"#]]
+    .assert_eq(&format!("{answer:#}"));
+}
+
+#[test]
+fn a_failure_is_an_error_and_no_answer() {
+    let reason = FinishReason::Abort { message: "why".to_owned(), kind: AbortKind::EngineDead };
+    let error = chat(1, false).whole(vec![token(104, "h", Some(reason))]).unwrap_err();
+    assert_eq!(error.status, StatusCode::SERVICE_UNAVAILABLE);
+}
+
+#[tokio::test]
+async fn a_model_without_template_has_no_chat() {
+    let error = render(Arc::new(model()), vec![json!({"role": "user", "content": "a"})]).await.unwrap_err();
+    assert_eq!(error.status, StatusCode::BAD_REQUEST);
+    assert!(error.message.contains("no chat template"), "{}", error.message);
+}

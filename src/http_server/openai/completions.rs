@@ -1,0 +1,171 @@
+//! `/v1/completions`
+
+pub mod body;
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
+use serde_json::{Value, json};
+
+use super::logprobs::{CompletionLogprobs, Scored};
+use super::reply::{Reply, finish, unix_seconds_now};
+use super::{Delivery, models};
+use crate::http_server::error::ApiError;
+use crate::http_server::generate::ApiState;
+use crate::http_server::generate::body::SampledJson;
+use crate::http_server::generate::exchange::{Chunks, abort_error, collect, stream_response, submit};
+use crate::http_server::generate::request::{caller_rid, numbered, samples};
+use crate::http_server::sampling::Sampling;
+use crate::io_struct::{Rid, TokenId};
+use crate::telemetry::labels::RequestEndpoint;
+use crate::tokenizer_manager::request::{GenerateOutput, RequestStream, Usage};
+use crate::tokenizer_manager::submit::{GenerateReqInput, Prompt};
+use body::CompletionsBody;
+
+/// Continues one prompt or several. The response carries the call's `Rid` as an extension.
+///
+/// # Errors
+/// Bad input, or a server that does not serve.
+pub async fn completions(
+    State(state): State<ApiState>,
+    SampledJson(body, fields): SampledJson<CompletionsBody>,
+) -> Result<Response, ApiError> {
+    let model = state.tokenizer_manager.model()?;
+    models::check(body.model.as_deref(), &model)?;
+    let sampling = fields.check(RequestEndpoint::Completions, model.info.vocab_size)?;
+    body.refuse_unsupported(sampling.n)?;
+    let (delivery, top_logprobs, echo) = (body.delivery()?, body.top_logprobs()?, body.echo.unwrap_or(false));
+    let rid = caller_rid(body.rid.as_deref())?;
+    let n = sampling.n as usize;
+    let requests = requests(&rid, body.prompts(&model)?, &sampling, top_logprobs)?;
+    let reply = Reply { id: format!("cmpl-{rid}"), created: unix_seconds_now(), model, n };
+
+    let texts: Vec<Option<String>> = requests.iter().map(|r| if echo { text(&r.prompt) } else { None }).collect();
+    let mut streams = submit(&state.tokenizer_manager, requests).await?;
+    let choice = |(stream, text): (&RequestStream, Option<String>)| {
+        let echo = echo.then(|| Echo::new(&reply, stream, text));
+        Choice { echo, logprobs: top_logprobs.map(|_| CompletionLogprobs::default()), usage: Usage::default() }
+    };
+    let choices: Vec<Choice> = streams.iter().zip(texts).map(choice).collect();
+    let answer = match delivery {
+        Delivery::Stream { usage } => {
+            stream_response(streams, CompletionChunks { reply, choices, usage_wanted: usage })
+        }
+        Delivery::Whole => {
+            Json(whole(&reply, choices, collect(&mut streams, |_, output| output).await)?).into_response()
+        }
+    };
+    Ok((Extension(rid), answer).into_response())
+}
+
+/// All samples of the first prompt, then of the second, ...
+fn requests(
+    rid: &Rid,
+    prompts: Vec<Prompt>,
+    sampling: &Sampling,
+    top_logprobs: Option<u32>,
+) -> Result<Vec<GenerateReqInput>, ApiError> {
+    let mut requests = Vec::new();
+    let count = prompts.len();
+    for (number, prompt) in prompts.into_iter().enumerate() {
+        let request = GenerateReqInput {
+            rid: if count == 1 { rid.clone() } else { numbered(rid, number)? },
+            prompt,
+            sampling_params: sampling.params.clone(),
+            max_new_tokens: sampling.max_new_tokens,
+            top_logprobs,
+            endpoint: RequestEndpoint::Completions,
+        };
+        samples(request, sampling.n, &mut requests)?;
+    }
+    Ok(requests)
+}
+
+fn text(prompt: &Prompt) -> Option<String> {
+    match prompt {
+        Prompt::Text(text) => Some(text.clone()),
+        Prompt::Ids(_) | Prompt::Rendered(_) => None,
+    }
+}
+
+/// The prompt, to be sent in front of the output.
+struct Echo {
+    text: String,
+    ids: Arc<[TokenId]>,
+}
+
+impl Echo {
+    fn new(reply: &Reply, stream: &RequestStream, text: Option<String>) -> Self {
+        let text = text.unwrap_or_else(|| reply.model.tokenizer.decode(stream.prompt_ids()));
+        Self { text, ids: stream.prompt_ids().into() }
+    }
+}
+
+/// One choice, so far.
+struct Choice {
+    /// Still to be sent.
+    echo: Option<Echo>,
+    /// They were asked for.
+    logprobs: Option<CompletionLogprobs>,
+    usage: Usage,
+}
+
+impl Choice {
+    /// The next piece of the choice, or all of it.
+    fn piece(&mut self, reply: &Reply, index: usize, news: &GenerateOutput) -> Value {
+        self.usage = news.usage;
+        let echo = self.echo.take();
+        let prompt = echo.as_ref().map(|echo| echo.ids.iter().copied().map(Scored::Prompt));
+        let tokens = prompt.into_iter().flatten().chain(news.logprobs.iter().map(Scored::Output));
+        let logprobs = self.logprobs.as_mut().map(|lists| lists.lists(&reply.model.tokenizer, tokens));
+        let text = echo.map_or_else(String::new, |echo| echo.text) + &news.text;
+        let mut choice = json!({"index": index, "text": text, "logprobs": logprobs});
+        finish(&mut choice, news.finish_reason.as_ref());
+        choice
+    }
+}
+
+fn whole(reply: &Reply, mut choices: Vec<Choice>, outputs: Vec<GenerateOutput>) -> Result<Value, ApiError> {
+    if let Some(error) = outputs.iter().find_map(|output| abort_error(output.finish_reason.as_ref())) {
+        return Err(error);
+    }
+    let pieces = choices.iter_mut().zip(&outputs).enumerate();
+    let pieces = pieces.map(|(index, (choice, output))| choice.piece(reply, index, output)).collect();
+    let mut answer = reply.object("text_completion", pieces);
+    answer["usage"] = reply.usage(&choices.iter().map(|choice| choice.usage).collect::<Vec<_>>());
+    Ok(answer)
+}
+
+/// Events of a completion: what was written since the last one.
+struct CompletionChunks {
+    reply: Reply,
+    choices: Vec<Choice>,
+    usage_wanted: bool,
+}
+
+impl Chunks for CompletionChunks {
+    fn news(&mut self, index: usize, news: GenerateOutput) -> Vec<Value> {
+        let choice = &mut self.choices[index];
+        let nothing_to_say = news.text.is_empty() && news.finish_reason.is_none() && choice.echo.is_none();
+        if nothing_to_say && (choice.logprobs.is_none() || news.logprobs.is_empty()) {
+            choice.usage = news.usage;
+            return Vec::new(); // a character that is not whole yet
+        }
+        let piece = choice.piece(&self.reply, index, &news);
+        vec![self.reply.object("text_completion", vec![piece])]
+    }
+
+    fn closing(&mut self) -> Vec<Value> {
+        if !self.usage_wanted {
+            return Vec::new();
+        }
+        let mut last = self.reply.object("text_completion", Vec::new());
+        last["usage"] = self.reply.usage(&self.choices.iter().map(|choice| choice.usage).collect::<Vec<_>>());
+        vec![last]
+    }
+}
+
+#[cfg(test)]
+mod tests;
