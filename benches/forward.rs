@@ -1,7 +1,7 @@
 //! Tokens per second of a forward pass, as a ratio against candle-transformers' `quantized_llama` in the same run.
 //!
-//! `RADIOSONDE_TEST_MODEL` names the GGUF file, else the cached default model is taken; `RADIOSONDE_BENCH_THREADS` the
-//! threads of both sides.
+//! `RADIOSONDE_TEST_MODEL` names the GGUF file, else the cached default model is taken; `RADIOSONDE_BENCH_THREADS` our
+//! threads, `RADIOSONDE_BENCH_ALONE=1` leaves candle out.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -33,14 +33,18 @@ fn main() -> Outcome<()> {
     let mut ours = load(&path, &options)?;
     say(&format!("load {:.2} s, weights {} MB", ours.info().load_seconds, ours.weight_bytes() / 1_000_000));
     say(&format!("resident {} MB", resident_mb()));
-    let mut candle = Candle::load(&path)?;
+    let mut candle = match std::env::var_os("RADIOSONDE_BENCH_ALONE") {
+        Some(_) => None,
+        None => Some(Candle::load(&path)?),
+    };
     for len in [128, 512] {
-        let (ours, theirs) = (prefill(&mut ours, len, 0)?, candle.prefill(len)?);
-        report(&format!("prefill {len}"), len, ours, Some(theirs));
+        let theirs = candle.as_mut().map(|candle| candle.prefill(len)).transpose()?;
+        report(&format!("prefill {len}"), len, prefill(&mut ours, len, 0)?, theirs);
     }
     for streams in [1, 8, 32] {
         let time = decode(&mut ours, streams, 128)?;
-        let theirs = if streams == 1 { Some(candle.decode(128)?) } else { None };
+        let alone = candle.as_mut().filter(|_| streams == 1);
+        let theirs = alone.map(|candle| candle.decode(128)).transpose()?;
         report(&format!("decode {streams} at context 128"), streams, time, theirs);
     }
     for (len, start) in [(128, 0), (32, 6000), (64, 6000), (128, 6000), (256, 6000)] {

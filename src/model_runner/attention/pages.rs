@@ -1,5 +1,7 @@
 //! The two products of attention, over one block of pages: queries by keys, weights by values.
 
+use std::array::from_fn;
+
 use super::super::kernels::{LANES, Lanes};
 use super::super::{PAGE_SIZE, PageId};
 use super::{BLOCK_PAGES, KvLayer};
@@ -74,8 +76,8 @@ fn score_page<L: Lanes, const C: usize>(keys: &[[u16; PAGE_SIZE]], queries: &[f3
             *sum = L::mul_add(key, L::splat(*query), *sum);
         }
     }
-    for (sum, scores) in sums.into_iter().zip(scores.iter_mut().step_by(BLOCK_PAGES)) {
-        L::store(sum, scores);
+    for (sum, scores) in sums.iter().zip(scores.iter_mut().step_by(BLOCK_PAGES)) {
+        L::store(*sum, scores);
     }
 }
 
@@ -135,30 +137,30 @@ impl Block<'_> {
     fn add_lanes<L: Lanes, const C: usize, const W: usize>(&self, first: usize, out: &mut [f32]) {
         let dim = self.kv.shape().head_dim;
         let column = first * LANES;
-        let mut sums = [[L::splat(0.0); W]; C];
-        for (sums, out) in sums.iter_mut().zip(out.chunks_exact(dim)) {
-            for (sum, out) in sums.iter_mut().zip(out[column..].as_chunks().0) {
-                *sum = L::load(out);
-            }
-        }
+        let mut sums: [[L::Floats; W]; C] = from_fn(|query| {
+            let out = out[query * dim + column..].as_chunks().0;
+            from_fn(|lane| L::load(&out[lane]))
+        });
         for (page, id) in self.ids.iter().enumerate() {
             let tokens = self.tokens.saturating_sub(page * PAGE_SIZE).min(PAGE_SIZE);
-            let weights: [&[f32; LANES]; C] = std::array::from_fn(|query| &self.weights[query * BLOCK_PAGES + page]);
+            let weights: [&[f32; LANES]; C] = from_fn(|query| &self.weights[query * BLOCK_PAGES + page]);
             let values = self.kv.values(self.head, *id);
             for (token, values) in values.chunks_exact(dim).take(tokens).enumerate() {
                 let values = values[column..].as_chunks().0;
-                let values: [L::Floats; W] = std::array::from_fn(|lane| L::widen(&values[lane]));
-                for (sums, weights) in sums.iter_mut().zip(weights) {
+                let values: [L::Floats; W] = from_fn(|lane| L::widen(&values[lane]));
+                for (sums, weights) in sums.iter_mut().zip(&weights) {
                     let weight = L::splat(weights[token]);
-                    for (sum, value) in sums.iter_mut().zip(values) {
-                        *sum = L::mul_add(value, weight, *sum);
+                    for (sum, value) in sums.iter_mut().zip(&values) {
+                        *sum = L::mul_add(*value, weight, *sum);
                     }
                 }
             }
         }
-        for (sums, out) in sums.into_iter().zip(out.chunks_exact_mut(dim)) {
-            for (sum, out) in sums.into_iter().zip(out[column..].as_chunks_mut().0) {
-                L::store(sum, out);
+        // Counted loops: the compiler must see that there are C times W sums to keep them in registers.
+        for (query, sums) in sums.iter().enumerate() {
+            let out = out[query * dim + column..].as_chunks_mut().0;
+            for (lane, sum) in sums.iter().enumerate() {
+                L::store(*sum, &mut out[lane]);
             }
         }
     }

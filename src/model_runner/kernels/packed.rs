@@ -67,7 +67,8 @@ trait Tile: Sync {
 impl Tile for NibbleTile {
     #[inline(always)]
     fn planes<L: Lanes>(&self) -> [L::Bytes; BLOCK / 4] {
-        let [a, b, c, d] = [0, 1, 2, 3].map(|plane| L::load_bytes(&self.planes[plane]));
+        let [a, b, c, d] = &self.planes;
+        let (a, b, c, d) = (L::load_bytes(a), L::load_bytes(b), L::load_bytes(c), L::load_bytes(d));
         let [low, high] = [L::low_nibbles, L::high_nibbles];
         [low(a), low(b), low(c), low(d), high(a), high(b), high(c), high(d)]
     }
@@ -88,7 +89,9 @@ impl Tile for NibbleTile {
 impl Tile for ByteTile {
     #[inline(always)]
     fn planes<L: Lanes>(&self) -> [L::Bytes; BLOCK / 4] {
-        [0, 1, 2, 3, 4, 5, 6, 7].map(|plane| L::load_bytes(&self.planes[plane]))
+        let load = L::load_bytes;
+        let [a, b, c, d, e, f, g, h] = &self.planes;
+        [load(a), load(b), load(c), load(d), load(e), load(f), load(g), load(h)]
     }
     #[inline(always)]
     fn dot<L: Lanes>(sum: L::Ints, plane: L::Bytes, word: i32) -> L::Ints {
@@ -244,8 +247,8 @@ fn add_product<L: Lanes, T: Tile>(tiles: &[T], x: &Activations, first: usize, ou
 
 #[inline(always)]
 fn store<L: Lanes, const M: usize>(sums: Accumulators<L, M>, out: &mut [[f32; LANES]]) {
-    for (sum, out) in sums.into_iter().zip(out) {
-        L::store(L::add(L::load(out), sum), out);
+    for (sum, out) in sums.iter().zip(out) {
+        L::store(L::add(L::load(out), *sum), out);
     }
 }
 
@@ -256,7 +259,8 @@ fn product<L: Lanes, T: Tile, const M: usize>(tiles: &[T], x: &Activations, row:
     let mut sums = [L::splat(0.0); M];
     for (block, tile) in tiles.iter().enumerate() {
         let planes = tile.planes::<L>();
-        let [scale, min] = tile.scale_and_min().map(|halves| L::widen(halves));
+        let [scale, min] = tile.scale_and_min();
+        let (scale, min) = (L::widen(scale), L::widen(min));
         for (sum, x) in sums.iter_mut().zip(x.block::<M>(block, row)) {
             let mut dots = [L::no_ints(); 2];
             for (word, plane) in planes.iter().enumerate() {
