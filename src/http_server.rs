@@ -45,20 +45,19 @@ pub fn router(health: HealthState, max_body_bytes: usize) -> Router {
         .route("/debug/probes", get(admin::probes))
         .route("/debug/probes/{probe_id}", get(admin::probe))
         .with_state(admin);
-    traced
-        .merge(untraced)
-        .fallback(not_found)
-        .method_not_allowed_fallback(method_not_allowed)
-        .layer(CatchPanicLayer::custom(|_| {
+    traced.merge(untraced).fallback(not_found).method_not_allowed_fallback(method_not_allowed).layer(
+        CatchPanicLayer::custom(|_| {
             ApiError::plain(StatusCode::INTERNAL_SERVER_ERROR, "server_error", "the handler failed").into_response()
-        }))
+        }),
+    )
 }
 
 /// Counts the answers that carry a refusal.
 async fn count_refusals(State(metrics): State<Arc<Metrics>>, request: Request, next: Next) -> Response {
-    let endpoint = request.extensions().get::<MatchedPath>().and_then(|path| {
-        RequestEndpoint::ALL.iter().copied().find(|endpoint| endpoint.as_str() == path.as_str())
-    });
+    let endpoint = request
+        .extensions()
+        .get::<MatchedPath>()
+        .and_then(|path| RequestEndpoint::ALL.iter().copied().find(|endpoint| endpoint.as_str() == path.as_str()));
     let response = next.run(request).await;
     if let (Some(endpoint), Some(reason)) = (endpoint, response.extensions().get::<RejectReason>()) {
         metrics.requests.rejected(endpoint, *reason);

@@ -50,12 +50,7 @@ impl ProbeLedger {
     /// An empty ledger that writes its spans with `tracers`.
     #[must_use]
     pub fn new(tracers: Arc<Tracers>) -> Self {
-        Self {
-            flights: Mutex::default(),
-            autopsies: Mutex::default(),
-            tracers,
-            anchor: WallAnchor::now(),
-        }
+        Self { flights: Mutex::default(), autopsies: Mutex::default(), tracers, anchor: WallAnchor::now() }
     }
 
     /// A flight begins under the span of `root`.

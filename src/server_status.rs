@@ -57,11 +57,7 @@ impl StatusBoard {
             since: MonoNanos::now(),
             engine_dead: false,
         };
-        Self {
-            current: watch::Sender::new(report),
-            writing: Mutex::new(()),
-            on_transition: Box::new(on_transition),
-        }
+        Self { current: watch::Sender::new(report), writing: Mutex::new(()), on_transition: Box::new(on_transition) }
     }
 
     /// The status now.
@@ -91,7 +87,7 @@ impl StatusBoard {
 
 /// The transitions, all of them. `None`: nothing changes.
 fn next(now: &StatusReport, event: StatusEvent) -> Option<StatusReport> {
-    use ServerStatus::{Draining, Starting, Up, UnHealthy};
+    use ServerStatus::{Draining, Starting, UnHealthy, Up};
     let (status, reason, engine_dead) = match (now.status, event) {
         (status, StatusEvent::EngineDied(reason)) if !now.engine_dead => {
             (if status == Draining { Draining } else { UnHealthy }, reason, true)

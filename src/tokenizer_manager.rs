@@ -85,11 +85,7 @@ impl ToEngineQueue {
 impl TokenizerManager {
     /// Without engine and model yet; the queue is for whoever connects.
     #[must_use]
-    pub fn new(
-        ledger: Arc<ProbeLedger>,
-        status: Arc<StatusBoard>,
-        metrics: Arc<Metrics>,
-    ) -> (Self, ToEngineQueue) {
+    pub fn new(ledger: Arc<ProbeLedger>, status: Arc<StatusBoard>, metrics: Arc<Metrics>) -> (Self, ToEngineQueue) {
         let (to_engine, receiver) = mpsc::unbounded_channel();
         let depth = Arc::new(AtomicUsize::new(0));
         let inner = Inner {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use axum::extract::{Query, State};
 use axum::response::Response;
+use futures::FutureExt;
 use serde::Deserialize;
 use tokio::time;
 
@@ -18,6 +19,7 @@ use crate::telemetry::labels::{ProbeEndpoint, ProbeEvidence, ProbeOutcome};
 use crate::telemetry::metrics::Metrics;
 use crate::tokenizer_manager::TokenizerManager;
 use crate::tokenizer_manager::engine_view::{EngineView, Link};
+use crate::tokenizer_manager::request::GenerateOutput;
 use verdict::{Probe, Verdict};
 
 /// What the probe handlers hold.
@@ -53,10 +55,7 @@ enum Accepts {
 ///
 /// # Errors
 /// 400 for a query that cannot be read.
-pub async fn health(
-    State(state): State<HealthState>,
-    Query(query): Query<ProbeQuery>,
-) -> Result<Response, ApiError> {
+pub async fn health(State(state): State<HealthState>, Query(query): Query<ProbeQuery>) -> Result<Response, ApiError> {
     probe(state, ProbeEndpoint::Health, &query).await
 }
 
@@ -108,20 +107,28 @@ async fn fly(probe: &Probe, accepts: Accepts) -> Verdict {
     };
     let limit = probe.limit.saturating_sub(probe.began.elapsed());
     tokio::select! {
-        biased; // the own answer first: it is in place before the bell rings
-        answer = own.next() => match answer.and_then(|news| news.finish_reason) {
-            Some(FinishReason::Abort { message, kind: AbortKind::EngineDead }) => {
-                Verdict::without_answer(ProbeOutcome::EngineDead, message)
-            }
-            Some(FinishReason::Abort { message, .. }) => Verdict::without_answer(ProbeOutcome::Error, message),
-            _ => Verdict::alive(ProbeEvidence::OwnAnswer),
+        answer = own.next() => answered(answer),
+        // The own answer is in place before the bell rings: it counts as what it is.
+        () = anything.heard(), if accepts == Accepts::AnyOutput => match own.next().now_or_never() {
+            Some(answer) => answered(answer),
+            None => Verdict::alive(ProbeEvidence::OtherTraffic),
         },
-        () = anything.heard(), if accepts == Accepts::AnyOutput => Verdict::alive(ProbeEvidence::OtherTraffic),
         reason = death(manager.engine()) => Verdict::without_answer(ProbeOutcome::EngineDead, reason),
         () = time::sleep(limit) => {
             let reason = format!("nothing was received within {:?}", probe.limit);
             Verdict::without_answer(ProbeOutcome::Timeout, reason)
         }
+    }
+}
+
+/// The probe's own request has ended.
+fn answered(answer: Option<GenerateOutput>) -> Verdict {
+    match answer.and_then(|news| news.finish_reason) {
+        Some(FinishReason::Abort { message, kind: AbortKind::EngineDead }) => {
+            Verdict::without_answer(ProbeOutcome::EngineDead, message)
+        }
+        Some(FinishReason::Abort { message, .. }) => Verdict::without_answer(ProbeOutcome::Error, message),
+        _ => Verdict::alive(ProbeEvidence::OwnAnswer),
     }
 }
 

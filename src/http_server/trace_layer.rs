@@ -22,9 +22,11 @@ pub async fn trace(request: Request, next: Next) -> Response {
     let span = spans::server_span(request.method().as_str(), route, request.uri().path(), request.headers());
     let mut response = next.run(request).instrument(span.clone()).await;
     spans::record_status(&span, response.status().as_u16());
-    let rid = response.extensions().get::<Rid>().and_then(|rid| HeaderValue::from_str(rid.as_str()).ok());
-    if let Some(rid) = rid {
-        response.headers_mut().insert(X_REQUEST_ID, rid);
+    if let Some(rid) = response.extensions().get::<Rid>() {
+        spans::name_request(&span, rid.as_str());
+        if let Ok(rid) = HeaderValue::from_str(rid.as_str()) {
+            response.headers_mut().insert(X_REQUEST_ID, rid);
+        }
     }
     response.map(|body| Body::new(SpannedBody { body, span }))
 }

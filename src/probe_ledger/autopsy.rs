@@ -179,7 +179,9 @@ impl Autopsy {
     /// Adds what a failed probe has to say.
     #[must_use]
     pub fn failed(mut self, flight: Option<&Flight>, scene: &Scene, diagnosis: Diagnosis) -> Self {
-        self.stalled_at = flight.and_then(|flight| flight.timeline.stalled_at());
+        let on_the_way = flight.and_then(|flight| flight.timeline.stalled_at());
+        let not_sent = (diagnosis.cause == Cause::EngineDead).then_some(Hop::IpcToEngine);
+        self.stalled_at = on_the_way.or(not_sent); // nobody is there to send it to
         self.cause = Some(diagnosis.cause);
         self.cause_detail = Some(diagnosis.detail);
         self.step = scene.engine.step.map(|(step, age)| StepReport {

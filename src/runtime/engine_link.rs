@@ -82,11 +82,7 @@ fn detokenizer(
     Ok(sender)
 }
 
-async fn read(
-    mut stream: SplitStream<Frames>,
-    stations: &Stations,
-    on_ready: impl FnOnce(ModelInfo),
-) -> IpcError {
+async fn read(mut stream: SplitStream<Frames>, stations: &Stations, on_ready: impl FnOnce(ModelInfo)) -> IpcError {
     let mut on_ready = Some(on_ready);
     loop {
         let Envelope { msg, sent_at } = match stream.next().await {

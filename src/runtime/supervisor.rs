@@ -103,7 +103,8 @@ pub fn describe(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("exited with code {code}"),
         (None, Some(signal)) => {
-            let name = Signal::from_named_raw(signal).map_or_else(String::new, |name| format!(" ({name:?})"));
+            let name =
+                signal_hook::low_level::signal_name(signal).map_or_else(String::new, |name| format!(" ({name})"));
             format!("was killed by signal {signal}{name}")
         }
         (None, None) => "ended".to_owned(),

@@ -55,8 +55,7 @@ pub struct EngineSnapshot {
 
 impl Default for EngineView {
     fn default() -> Self {
-        let seen =
-            Seen { heartbeat: Heartbeat::default(), heartbeat_at: MonoNanos::now(), step: None, last_step: 0 };
+        let seen = Seen { heartbeat: Heartbeat::default(), heartbeat_at: MonoNanos::now(), step: None, last_step: 0 };
         Self { seen: Mutex::new(seen), link: watch::Sender::new(Link::Connecting) }
     }
 }

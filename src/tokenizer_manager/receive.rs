@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 
 use super::TokenizerManager;
-use super::request::{GenerateOutput, Usage};
+use super::request::{GenerateOutput, RequestState, Usage};
 use super::table::Entry;
 use crate::clock::MonoNanos;
 use crate::detokenizer::{BatchStrOutput, StrOutput};
@@ -55,13 +55,18 @@ impl TokenizerManager {
     }
 
     /// Handles what is received until the connection ends. Only what is fully handled moves `last_receive_tstamp`.
+    ///
+    /// The stamp moves before the waiters wake: whoever probes again at once must not take this output for news.
     pub async fn handle_loop(&self, mut received: mpsc::Receiver<Received>) {
         while let Some(output) = received.recv().await {
-            match output {
+            let waiters = match output {
                 Received::BatchStr(batch) => self.handle_batch_output(batch),
-                Received::HealthCheck(answer) => self.handle_health_check(&answer),
-            }
+                Received::HealthCheck(answer) => self.handle_health_check(&answer).into_iter().collect(),
+            };
             self.inner.liveness.received();
+            for waiter in waiters {
+                waiter.ring();
+            }
         }
     }
 
@@ -119,8 +124,9 @@ impl TokenizerManager {
         }
     }
 
-    fn handle_batch_output(&self, batch: BatchStrOutput) {
+    fn handle_batch_output(&self, batch: BatchStrOutput) -> Vec<Arc<RequestState>> {
         let now = MonoNanos::now();
+        let mut waiters = Vec::with_capacity(batch.outputs.len());
         for StrOutput { text, output, ends_early } in batch.outputs {
             let rid = output.rid.clone();
             let news = GenerateOutput {
@@ -138,18 +144,17 @@ impl TokenizerManager {
             if ends_early {
                 self.send_abort(&rid); // a stop string: the engine does not know yet
             }
-            self.deliver(&rid, news, now);
+            waiters.extend(self.deliver(&rid, news, now));
         }
+        waiters
     }
 
-    fn deliver(&self, rid: &Rid, news: GenerateOutput, now: MonoNanos) {
+    fn deliver(&self, rid: &Rid, news: GenerateOutput, now: MonoNanos) -> Option<Arc<RequestState>> {
         let completion_tokens = news.usage.completion_tokens;
         let mut newest_before = None;
-        let Some(entry) = self.inner.table.update(rid, |entry| {
+        let entry = self.inner.table.update(rid, |entry| {
             newest_before = entry.newest.replace((now, completion_tokens));
-        }) else {
-            return;
-        };
+        })?;
         if entry.purpose == Purpose::Serve {
             self.measure(&entry, newest_before, now, completion_tokens);
         }
@@ -157,7 +162,8 @@ impl TokenizerManager {
             self.inner.table.remove(rid);
             self.end(rid, &entry, reason.outcome());
         }
-        entry.state.push(news);
+        entry.state.put(news);
+        Some(entry.state)
     }
 
     fn measure(&self, entry: &Entry, before: Option<(MonoNanos, u32)>, now: MonoNanos, completion_tokens: u32) {
@@ -168,16 +174,13 @@ impl TokenizerManager {
         }
     }
 
-    fn handle_health_check(&self, answer: &HealthCheckOutput) {
+    fn handle_health_check(&self, answer: &HealthCheckOutput) -> Option<Arc<RequestState>> {
         self.inner.metrics.engine.health_check_output_received();
         self.inner.ledger.leave(&answer.rid, Hop::Receive, MonoNanos::now());
         self.inner.detokenizer.forget(&answer.rid);
-        if let Some(entry) = self.inner.table.remove(&answer.rid) {
-            entry.state.push(GenerateOutput {
-                finish_reason: Some(FinishReason::Length(0)),
-                ..GenerateOutput::default()
-            });
-        }
+        let entry = self.inner.table.remove(&answer.rid)?;
+        entry.state.put(GenerateOutput { finish_reason: Some(FinishReason::Length(0)), ..GenerateOutput::default() });
+        Some(entry.state)
     }
 
     /// The end of a request in the books. A probe's trace is written by whoever gives its verdict.

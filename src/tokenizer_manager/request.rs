@@ -69,21 +69,29 @@ impl RequestState {
         self.changed.notify_one();
     }
 
-    /// Something arrived. Nothing is accepted after the end.
-    pub fn push(&self, news: GenerateOutput) {
-        {
-            let mut inner = self.lock();
-            if inner.ended {
-                return;
-            }
-            inner.admitted = true;
-            inner.ended = news.finish_reason.is_some();
-            match &mut inner.pending {
-                Some(pending) => pending.append(news),
-                None => inner.pending = Some(news),
-            }
+    /// Something arrived. Nothing is accepted after the end. The waiter hears of it by [`Self::ring`].
+    pub fn put(&self, news: GenerateOutput) {
+        let mut inner = self.lock();
+        if inner.ended {
+            return;
         }
+        inner.admitted = true;
+        inner.ended = news.finish_reason.is_some();
+        match &mut inner.pending {
+            Some(pending) => pending.append(news),
+            None => inner.pending = Some(news),
+        }
+    }
+
+    /// Wakes the waiter.
+    pub fn ring(&self) {
         self.changed.notify_one();
+    }
+
+    /// Something arrived: [`Self::put`] and [`Self::ring`].
+    pub fn push(&self, news: GenerateOutput) {
+        self.put(news);
+        self.ring();
     }
 
     /// Has the last news arrived?
@@ -125,6 +133,11 @@ impl RequestStream {
         on_drop: impl FnOnce() + Send + Sync + 'static,
     ) -> Self {
         Self { rid, prompt_ids, state, finished: false, books, on_drop: Some(Box::new(on_drop)) }
+    }
+
+    /// Of the requests of one HTTP request, the first tells its end on the server span.
+    pub fn leave_root_to_first(&mut self) {
+        self.books = None;
     }
 
     /// The request's id.
@@ -197,7 +210,6 @@ impl RequestStream {
             FinishReason::Abort { message, .. } if outcome == RequestOutcome::Error => Some(message.as_str()),
             _ => None,
         };
-        spans::name_request(&span, self.rid.as_str());
         let request = RequestAttributes {
             model: &model,
             prompt_tokens: usage.prompt_tokens,

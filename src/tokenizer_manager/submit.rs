@@ -170,10 +170,9 @@ impl TokenizerManager {
         if self.inner.engine.is_dead() {
             self.fail(&rid, "the engine is dead"); // it died between the check and the entry
         }
-        let books = endpoint.zip(self.inner.model.get()).map(|(_, model)| Books {
-            span: tracing::Span::current(),
-            model: model.served_name.clone(),
-        });
+        let books = endpoint
+            .zip(self.inner.model.get())
+            .map(|(_, model)| Books { span: tracing::Span::current(), model: model.served_name.clone() });
         let (manager, gone) = (self.clone(), rid.clone());
         let under_way = endpoint.map(|_| self.inner.streams.token());
         let release = move || {

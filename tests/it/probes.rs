@@ -59,7 +59,8 @@ async fn an_idle_server_runs_each_probe() {
         let seen = (&body["branch"], &body["evidence"], &body["outcome"], &body["healthy"], &body["status"]);
         let want = (&json!("idle"), &json!("own_answer"), &json!("ok"), &json!(true), &json!("up"));
         assert_eq!((status, seen), (200, want), "{body}");
-        let hops: Vec<_> = body["timeline"].as_array().unwrap().iter().map(|hop| hop["hop"].as_str().unwrap()).collect();
+        let hops: Vec<_> =
+            body["timeline"].as_array().unwrap().iter().map(|hop| hop["hop"].as_str().unwrap()).collect();
         let want = [
             "tokenizer_manager.submit",
             "ipc.to_engine",
@@ -90,7 +91,11 @@ async fn a_long_prefill_answers_every_probe_on_the_busy_branch() {
         eventually(MOMENT, async || server.metric("radiosonde_num_running_reqs").await == 1.0).await;
         for i in 0..20 {
             let (status, body) = probe(&server, HEALTH[i % 2]).await;
-            assert_eq!((status, &body["branch"], &body["evidence"]), (200, &json!("busy"), &json!("own_answer")), "{body}");
+            assert_eq!(
+                (status, &body["branch"], &body["evidence"]),
+                (200, &json!("busy"), &json!("own_answer")),
+                "{body}"
+            );
         }
         assert_eq!(server.metric("radiosonde_num_running_reqs").await, 1.0, "the prefill was to outlast the probes");
     };
@@ -100,12 +105,9 @@ async fn a_long_prefill_answers_every_probe_on_the_busy_branch() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn slow_chunks_are_no_outage() {
-    let server = Server::start(&[
-        "--model=scripted:step_ms=300",
-        "--health-check-timeout=1s",
-        "--chunked-prefill-size=100",
-    ])
-    .await;
+    let server =
+        Server::start(&["--model=scripted:step_ms=300", "--health-check-timeout=1s", "--chunked-prefill-size=100"])
+            .await;
     let prefill = async { assert_eq!(generate(&server, 800, 1).await, 200) };
     let probes = async {
         eventually(MOMENT, async || server.metric("radiosonde_num_running_reqs").await == 1.0).await;
@@ -151,7 +153,11 @@ async fn a_stopped_engine_is_named_and_comes_back() {
     server.signal_engine(Signal::STOP);
     for path in HEALTH {
         let (status, body) = probe(&server, path).await;
-        assert_eq!((status, &body["outcome"], &body["cause"]), (503, &json!("timeout"), &json!("engine_frozen")), "{body}");
+        assert_eq!(
+            (status, &body["outcome"], &body["cause"]),
+            (503, &json!("timeout"), &json!("engine_frozen")),
+            "{body}"
+        );
         assert_eq!((&body["stalled_at"], &body["status"]), (&json!("ipc.to_engine"), &json!("unhealthy")));
     }
     server.signal_engine(Signal::CONT);
@@ -162,13 +168,17 @@ async fn a_stopped_engine_is_named_and_comes_back() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stuck_step_is_named() {
-    let server =
-        Server::start(&["--model=scripted:stuck_step=2,stuck_ms=4000", "--health-check-timeout=1s"]).await;
+    let server = Server::start(&["--model=scripted:stuck_step=2,stuck_ms=4000", "--health-check-timeout=1s"]).await;
     let (status, body) = probe(&server, "/health").await;
     assert_eq!((status, &body["outcome"], &body["cause"]), (503, &json!("timeout"), &json!("step_stuck")), "{body}");
     assert_eq!((&body["stalled_at"], &body["branch"]), (&json!("model_runner.forward"), &json!("idle")));
     assert_eq!((&body["step"]["number"], &body["step"]["phase"]), (&json!(2), &json!("prefill")), "{body}");
-    assert!(body["cause_detail"].as_str().unwrap().starts_with("step 2 (prefill, 1 tokens, 1 requests) has been running for"));
+    assert!(
+        body["cause_detail"]
+            .as_str()
+            .unwrap()
+            .starts_with("step 2 (prefill, 1 tokens, 1 requests) has been running for")
+    );
     assert!(body["ages"]["heartbeat_ms"].as_f64().unwrap() < 750.0, "heartbeats go on: {body}");
     for _ in 0..2 {
         let (status, body) = probe(&server, "/health").await;
@@ -257,8 +267,7 @@ async fn two_hundred_probes_at_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn probes_after_a_standstill_leave_no_orphans() {
-    let server =
-        Server::start(&["--model=scripted:stuck_step=2,stuck_ms=3000", "--health-check-timeout=400ms"]).await;
+    let server = Server::start(&["--model=scripted:stuck_step=2,stuck_ms=3000", "--health-check-timeout=400ms"]).await;
     for _ in 0..5 {
         assert_eq!(probe(&server, "/health_generate").await.0, 503);
     }
@@ -272,7 +281,11 @@ async fn every_state_has_its_answer() {
     let mut server = Server::start_unready(&["--model=scripted:load_ms=1500"], &[]).await;
     for path in HEALTH {
         let (status, body) = probe(&server, path).await;
-        assert_eq!((status, &body["status"], &body["outcome"]), (503, &json!("starting"), &json!("starting")), "{body}");
+        assert_eq!(
+            (status, &body["status"], &body["outcome"]),
+            (503, &json!("starting"), &json!("starting")),
+            "{body}"
+        );
     }
     assert_eq!(generate(&server, 1, 1).await, 503);
     server.wait_healthy().await;

@@ -30,7 +30,11 @@ pub async fn submit(
 ) -> Result<Vec<RequestStream>, ApiError> {
     let mut streams = Vec::with_capacity(requests.len());
     for request in requests {
-        streams.push(tokenizer_manager.generate_request(request).await?);
+        let mut stream = tokenizer_manager.generate_request(request).await?;
+        if !streams.is_empty() {
+            stream.leave_root_to_first();
+        }
+        streams.push(stream);
     }
     for stream in &mut streams {
         stream.admitted().await?;

@@ -14,7 +14,7 @@ use crate::tokenizer_manager::request::RequestState;
 /// Both halves of a request.
 pub(crate) fn request() -> (Arc<RequestState>, RequestStream) {
     let state = Arc::new(RequestState::default());
-    let stream = RequestStream::new(Rid::random(), Arc::from([TokenId(1)]), Arc::clone(&state), || {});
+    let stream = RequestStream::new(Rid::random(), Arc::from([TokenId(1)]), Arc::clone(&state), None, || {});
     (state, stream)
 }
 
@@ -80,7 +80,7 @@ async fn a_failure_in_the_middle_is_the_last_event() {
 async fn a_stream_that_is_dropped_gives_its_requests_up() {
     let given_up = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&given_up);
-    let stream = RequestStream::new(Rid::random(), Arc::from([TokenId(1)]), Arc::default(), move || {
+    let stream = RequestStream::new(Rid::random(), Arc::from([TokenId(1)]), Arc::default(), None, move || {
         counter.fetch_add(1, Ordering::Relaxed);
     });
     drop(stream_response(vec![stream], Plain));
