@@ -24,7 +24,7 @@ async fn queued(server: &Server) -> f64 {
 
 #[tokio::test]
 async fn a_client_that_leaves_takes_its_request_with_it() {
-    let server = Server::start(&["--model", "scripted:decode_ms=100", "--max-running-requests", "1"]).await;
+    let server = Server::start(&["--model", "scripted:step_ms=100", "--max-running-requests", "1"]).await;
     let idle = server.metric("radiosonde_kv_used_tokens").await;
     for stream in [true, false] {
         let aborted = server.metric("radiosonde_num_aborted_requests_total").await;
@@ -57,7 +57,7 @@ async fn hold(answer: impl Future<Output = Response>) {
 async fn a_full_queue_is_a_503_before_any_byte() {
     let server = Server::start(&[
         "--model",
-        "scripted:decode_ms=200",
+        "scripted:step_ms=200",
         "--max-running-requests",
         "1",
         "--max-queued-requests",
@@ -102,7 +102,7 @@ async fn a_rid_is_free_again_once_its_request_has_ended() {
 
 #[tokio::test]
 async fn a_rid_is_used_once_at_a_time() {
-    let server = Server::start(&["--model", "scripted:decode_ms=50"]).await;
+    let server = Server::start(&["--model", "scripted:step_ms=50"]).await;
     let body = json!({
         "rid": "x", "text": "a", "stream": true, "sampling_params": {"max_new_tokens": 20, "ignore_eos": true}
     });

@@ -145,7 +145,7 @@ async fn every_event_of_a_chat_has_its_place() {
 
 #[tokio::test]
 async fn a_silent_stream_is_kept_alive_with_comments() {
-    let server = Server::start(&["--model", "scripted:decode_ms=1600", "--chunked-prefill-size", "100"]).await;
+    let server = Server::start(&["--model", "scripted:step_ms=1600", "--chunked-prefill-size", "100"]).await;
     let ids: Vec<u32> = (0..800).map(|id| id % 256).collect();
     let body = json!({"model": "default", "prompt": ids, "max_tokens": 1, "ignore_eos": true, "stream": true});
     let asked = Instant::now();
