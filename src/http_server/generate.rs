@@ -4,7 +4,6 @@ pub mod body;
 pub mod request;
 pub mod response;
 pub mod exchange;
-pub mod fallback;
 
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};

@@ -1,0 +1,61 @@
+//! What does not fit.
+
+use std::time::{Duration, Instant};
+
+use reqwest::Method;
+use serde_json::json;
+
+use super::{error, get, json, ok, refused, send};
+use crate::support::Server;
+
+#[tokio::test]
+async fn what_does_not_fit_into_the_context_is_refused_with_its_numbers() {
+    let server = Server::start(&["--model", "scripted", "--context-length", "64"]).await;
+    for (path, body) in [
+        ("/v1/completions", json!({"prompt": "abc", "max_tokens": 999_999})),
+        ("/v1/completions", json!({"prompt": "abc", "max_tokens": 1, "max_completion_tokens": 999_999})),
+        ("/generate", json!({"text": "abc", "sampling_params": {"max_new_tokens": 999_999}})),
+    ] {
+        let (status, error) = refused(&server, path, body.clone()).await;
+        assert_eq!((status, &error["code"]), (400, &json!("context_length_exceeded")), "{body}");
+        let message = error["message"].as_str().unwrap();
+        for number in ["64", "3", "999999"] {
+            assert!(message.contains(number), "{number}: {message}");
+        }
+        assert!(!message.contains(" -"), "no negative number: {message}");
+    }
+    for text in ["x".repeat(64), "x".repeat(65)] {
+        let (status, error) = refused(&server, "/generate", json!({"text": text})).await;
+        assert_eq!((status, &error["code"]), (400, &json!("context_length_exceeded")));
+    }
+    let fits = ok(&server, "/generate", json!({"text": "x".repeat(60), "sampling_params": {"ignore_eos": true}})).await;
+    assert_eq!(fits["meta_info"]["completion_tokens"], 4, "a length that is not asked for is what is left");
+    let fits = ok(&server, "/v1/completions", json!({"prompt": "x".repeat(60), "ignore_eos": true})).await;
+    assert_eq!(fits["usage"]["completion_tokens"], 4);
+}
+
+#[tokio::test]
+async fn a_long_prompt_is_refused_for_its_length_and_holds_nobody_up() {
+    let server = Server::start_default().await;
+    let body = json!({"text": "word ".repeat(600_000)}).to_string();
+    let long = send(&server, "/generate", body);
+    let health = async {
+        let asked = Instant::now();
+        let (status, _) = get(&server, Method::GET, "/health").await;
+        (status, asked.elapsed())
+    };
+    let (long, (status, took)) = tokio::join!(long, health);
+    assert_eq!(status, 200);
+    assert!(took < Duration::from_secs(1), "{took:?}");
+    let (status, answer) = json(long).await;
+    assert_eq!((status, &error(&answer)["code"]), (400, &json!("context_length_exceeded")));
+}
+
+#[tokio::test]
+async fn a_body_above_the_limit_is_a_413_in_the_one_shape() {
+    let server = Server::start(&["--model", "scripted", "--max-body-mib", "1"]).await;
+    let body = json!({"text": "x".repeat(2 << 20)}).to_string();
+    let (status, answer) = json(send(&server, "/generate", body).await).await;
+    assert_eq!(status, 413);
+    error(&answer);
+}
