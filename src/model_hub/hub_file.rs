@@ -42,7 +42,7 @@ impl HubFile {
     /// Fetches the file into its place. A cut connection is taken up again as long as each try brings it further.
     pub(super) fn fetch(&self, hub: &Hub, artifact: &Artifact) -> Result<(), HubError> {
         let remote = Remote {
-            agent: agent()?,
+            agent: agent(),
             url: format!("{}/{}/resolve/{}/{}", hub.endpoint, self.repo, self.revision, self.file),
             authorization: hub.token.as_ref().map(|token| format!("Bearer {token}")),
         };
@@ -152,7 +152,7 @@ fn range_start(response: &Response<Body>) -> Option<u64> {
     range.strip_prefix("bytes ")?.split_once('-')?.0.parse().ok()
 }
 
-fn agent() -> Result<Agent, HubError> {
+fn agent() -> Agent {
     let config = Agent::config_builder()
         .user_agent(concat!("radiosonde/", env!("CARGO_PKG_VERSION")))
         .http_status_as_error(false)
@@ -160,17 +160,24 @@ fn agent() -> Result<Agent, HubError> {
         .timeout_connect(Some(CONNECT_TIMEOUT))
         .timeout_recv_response(Some(RESPONSE_TIMEOUT))
         .timeout_per_read(Some(READ_TIMEOUT))
-        .tls_config(TlsConfig::builder().root_certs(root_certs()?).build());
-    Ok(config.build().new_agent())
+        .tls_config(TlsConfig::builder().root_certs(root_certs()).build());
+    config.build().new_agent()
 }
 
-/// The roots in `SSL_CERT_FILE`, as OpenSSL's users expect: closed networks have their own. Without it, the public ones.
-fn root_certs() -> Result<RootCerts, HubError> {
-    let Some(path) = env::var_os("SSL_CERT_FILE") else { return Ok(RootCerts::WebPki) };
-    let pem = fs::read(&path).map_err(|source| HubError::Cache { path: path.into(), source })?;
-    let roots = parse_pem(&pem).filter_map(|item| match item {
-        Ok(PemItem::Certificate(certificate)) => Some(certificate),
-        _ => None,
-    });
-    Ok(RootCerts::Specific(Arc::new(roots.collect())))
+/// The roots in `SSL_CERT_FILE`, as OpenSSL's users expect: closed networks have their own. Else the public ones.
+fn root_certs() -> RootCerts {
+    let Some(path) = env::var_os("SSL_CERT_FILE") else { return RootCerts::WebPki };
+    match fs::read(&path) {
+        Ok(pem) => {
+            let roots = parse_pem(&pem).filter_map(|item| match item {
+                Ok(PemItem::Certificate(certificate)) => Some(certificate),
+                _ => None,
+            });
+            RootCerts::Specific(Arc::new(roots.collect()))
+        }
+        Err(error) => {
+            tracing::warn!(%error, path = %path.display(), "SSL_CERT_FILE cannot be read; using the public roots");
+            RootCerts::WebPki
+        }
+    }
 }

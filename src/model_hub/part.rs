@@ -99,6 +99,16 @@ impl Part {
     }
 }
 
+/// An empty part is nothing to go on from.
+impl Drop for Part {
+    fn drop(&mut self) {
+        if self.len == 0 {
+            // A leftover does no harm, and there may be none: an empty file can be published too.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
 fn check(expected: &Expected, len: u64, hash: String) -> Result<(), HubError> {
     match expected {
         Expected { bytes: Some(want), .. } if *want != len => Err(HubError::WrongSize { want: *want, got: len }),

