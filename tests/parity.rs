@@ -35,7 +35,7 @@ fn options(threads: usize) -> LoadOptions {
 }
 
 fn runner(path: &Path, threads: usize) -> LlamaRunner {
-    load(path, &options(threads)).unwrap_or_else(|error| panic!("{error}"))
+    load(path, &options(threads)).expect("a sound file")
 }
 
 /// The likeliest token, the first of equals.

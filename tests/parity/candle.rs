@@ -45,7 +45,7 @@ fn greedy_choice_is_candles_where_candle_is_sure() {
     let path = model_path();
     let (mut ours, mut candle) = (runner(&path, 2), Candle::load(&path));
     let pages: Vec<PageId> = (0..16).map(PageId).collect();
-    let (mut sure, mut same, mut steps) = (0, 0, 0);
+    let (mut sure, mut steps) = (0, 0);
     for prompt in PROMPTS {
         let (mut start, mut tokens) = (0, prompt.to_vec());
         for step in 0..STEPS {
@@ -55,7 +55,6 @@ fn greedy_choice_is_candles_where_candle_is_sure() {
             let choice = greedy(&ours.forward(&[slice]).expect("a sound batch").values);
             let expected = greedy(&theirs);
             steps += 1;
-            same += usize::from(choice == expected);
             if margin(&theirs, expected) > SURE {
                 sure += 1;
                 assert_eq!(choice, expected, "prompt of {} tokens, step {step}", prompt.len());
@@ -64,6 +63,5 @@ fn greedy_choice_is_candles_where_candle_is_sure() {
             tokens = vec![expected.0];
         }
     }
-    println!("{same} of {steps} choices are candle's, all of the {sure} of which it was sure");
     assert!(sure > steps / 4, "candle was sure of {sure} of {steps} only: the test says nothing");
 }

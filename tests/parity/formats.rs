@@ -43,7 +43,6 @@ fn every_format_gives_candles_logits() {
         let theirs = Candle::load(write(&model).path()).forward(&prompt(), 0);
         let ours = logits(&model);
         let error = norm(ours.iter().zip(&theirs).map(|(a, b)| a - b)) / norm(theirs.iter().copied());
-        println!("{dtype:?}: relative error {error:.4}");
         assert!(error < TOLERANCE, "{dtype:?}: relative error {error}");
     }
 }

@@ -4,7 +4,7 @@ use candle_core::quantized::GgmlDType;
 use candle_core::quantized::gguf_file::Value;
 use expect_test::{Expect, expect};
 use radiosonde::io_struct::TokenId;
-use radiosonde::model_runner::weights::{LoadOptions, load};
+use radiosonde::model_runner::weights::{LoadError, LoadOptions, load};
 use radiosonde::model_runner::{ModelRunner, PageId, SequenceSlice};
 
 use crate::tiny::{Tiny, WIDTH};
@@ -249,6 +249,12 @@ fn models_that_do_not_fit() {
         &expect!["FILE needs the tensor blk.0.attn_q.bias, which is not supported"],
     );
     let long = LoadOptions { context_length: Some(513), ..options(1) };
+    // Two layers, two KV heads of 64 dimensions, keys and values in half precision: 1 KiB a token, 4 TiB in all.
+    let vast = LoadOptions { max_total_tokens: u32::MAX, ..options(1) };
+    let dir = tempfile::tempdir().expect("a place for a file");
+    let path = dir.path().join("model.gguf");
+    std::fs::write(&path, tiny().bytes()).expect("a small file");
+    assert!(matches!(load(&path, &vast), Err(LoadError::KvPool { needed: 4_398_046_510_080, .. })));
     check_with(&long, &tiny().bytes(), &expect!["a context length of 513 was asked for, FILE has 512"]);
 }
 

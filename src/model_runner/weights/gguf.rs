@@ -217,6 +217,3 @@ impl<R: Seek> Seek for HeaderReader<R> {
         self.inner.stream_position()
     }
 }
-
-#[cfg(test)]
-mod tests;
