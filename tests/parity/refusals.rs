@@ -95,8 +95,11 @@ fn every_cut_is_refused() {
     let bytes = tiny().bytes();
     let dir = tempfile::tempdir().expect("a place for a file");
     let path = dir.path().join("model.gguf");
-    for len in (0..4000).chain((4000..bytes.len() - 64).step_by(9973)) {
-        std::fs::write(&path, &bytes[..len]).expect("a small file");
+    std::fs::write(&path, &bytes).expect("a small file");
+    let file = std::fs::OpenOptions::new().write(true).open(&path).expect("just written");
+    // Every length that ends in the header, some that end in the tensors; shorter and shorter.
+    for len in (0..4000).chain((4000..bytes.len() - 64).step_by(9973)).rev() {
+        file.set_len(len as u64).expect("a small file");
         assert!(load(&path, &options(1)).is_err(), "cut to {len} bytes");
     }
 }
@@ -188,7 +191,7 @@ fn models_that_do_not_fit() {
     check(&tiny().without("general.architecture").bytes(), &expect!["FILE: metadata general.architecture: is missing"]);
     check(&tiny().without("llama.block_count").bytes(), &expect!["FILE: metadata llama.block_count: is missing"]);
     check(
-        &tiny().set("llama.block_count", Value::U32(u32::MAX)).bytes(),
+        &tiny().set("llama.block_count", Value::U32(3)).bytes(),
         &expect!["FILE: tensor blk.2.attn_norm.weight: is missing"],
     );
     check(
