@@ -51,6 +51,10 @@ fn main() -> Outcome<()> {
         report(&format!("chunk of {len} at context {start}"), len, prefill(&mut ours, len, start)?, None);
     }
     report("decode 1 at context 6000", 1, decode(&mut ours, 1, 6000)?, None);
+    for (len, context) in [(32, 6000), (64, 6000), (128, 6000), (32, 8000), (64, 8000)] {
+        let what = format!("chunk of {len} and 8 decodes at {context}");
+        report(&what, len + 8, mixed(&mut ours, len, 8, context)?, None);
+    }
     say(&format!("resident {} MB, candle's copy counted", resident_mb()));
     Ok(())
 }
@@ -67,7 +71,7 @@ fn report(what: &str, tokens: usize, ours: Duration, theirs: Option<Duration>) {
         format!(", candle {:8.1} tokens/s, ratio {ratio:.1}", rate(theirs))
     });
     let ms = ours.as_secs_f64() * 1e3;
-    say(&format!("{what:28} {:8.1} tokens/s {ms:8.2} ms{}", rate(ours), against.unwrap_or_default()));
+    say(&format!("{what:34} {:8.1} tokens/s {ms:8.2} ms{}", rate(ours), against.unwrap_or_default()));
 }
 
 fn model_path() -> Outcome<PathBuf> {
@@ -111,6 +115,20 @@ fn decode(runner: &mut LlamaRunner, streams: usize, context: usize) -> Outcome<D
         .iter()
         .map(|(tokens, pages)| SequenceSlice { tokens, start: context, pages, wants_logits: true })
         .collect();
+    fastest(|| {
+        let began = Instant::now();
+        runner.forward(&slices)?;
+        Ok(began.elapsed())
+    })
+}
+
+/// One chunk of `len` tokens and one token of each of `streams` sequences, all after the same `context` tokens.
+fn mixed(runner: &mut LlamaRunner, len: usize, streams: usize, context: usize) -> Outcome<Duration> {
+    let (tokens, pages) = (tokens(len), pages(0, context + len));
+    let chunk = SequenceSlice { tokens: &tokens, start: context, pages: &pages, wants_logits: true };
+    let stream = SequenceSlice { tokens: &tokens[..1], ..chunk };
+    let mut slices = vec![stream; streams];
+    slices.push(chunk);
     fastest(|| {
         let began = Instant::now();
         runner.forward(&slices)?;
