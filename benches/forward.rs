@@ -47,11 +47,16 @@ fn main() -> Outcome<()> {
         let theirs = alone.map(|candle| candle.decode(128)).transpose()?;
         report(&format!("decode {streams} at context 128"), streams, time, theirs);
     }
-    for (len, start) in [(128, 0), (32, 6000), (64, 6000), (128, 6000), (256, 6000)] {
+    fill(&mut ours, 8192)?;
+    say(&format!("resident {} MB, candle counted, with a KV pool of 8192 tokens filled", resident_mb()));
+    for (len, start) in [(128, 0), (32, 6000), (64, 6000), (128, 6000)] {
         report(&format!("chunk of {len} at context {start}"), len, prefill(&mut ours, len, start)?, None);
     }
     report("decode 1 at context 6000", 1, decode(&mut ours, 1, 6000)?, None);
-    say(&format!("resident {} MB, candle's copy counted", resident_mb()));
+    for (len, context) in [(32, 6000), (64, 6000), (128, 6000), (32, 8000), (64, 8000)] {
+        let what = format!("chunk of {len} and 8 decodes at {context}");
+        report(&what, len + 8, mixed(&mut ours, len, 8, context)?, None);
+    }
     Ok(())
 }
 
@@ -67,7 +72,7 @@ fn report(what: &str, tokens: usize, ours: Duration, theirs: Option<Duration>) {
         format!(", candle {:8.1} tokens/s, ratio {ratio:.1}", rate(theirs))
     });
     let ms = ours.as_secs_f64() * 1e3;
-    say(&format!("{what:28} {:8.1} tokens/s {ms:8.2} ms{}", rate(ours), against.unwrap_or_default()));
+    say(&format!("{what:34} {:8.1} tokens/s {ms:8.2} ms{}", rate(ours), against.unwrap_or_default()));
 }
 
 fn model_path() -> Outcome<PathBuf> {
@@ -92,6 +97,15 @@ fn pages(first: usize, tokens: usize) -> Vec<PageId> {
     (first..first + tokens.div_ceil(PAGE_SIZE)).map(|page| PageId(page as u32)).collect()
 }
 
+/// Writes the pool up to `len` tokens: memory that has never been written is one page of zeros, and reads too fast.
+fn fill(runner: &mut LlamaRunner, len: usize) -> Outcome<()> {
+    let (tokens, pages) = (tokens(len), pages(0, len));
+    for (chunk, tokens) in tokens.chunks(64).enumerate() {
+        runner.forward(&[SequenceSlice { tokens, start: chunk * 64, pages: &pages, wants_logits: false }])?;
+    }
+    Ok(())
+}
+
 /// One chunk of `len` tokens after `start` others.
 fn prefill(runner: &mut LlamaRunner, len: usize, start: usize) -> Outcome<Duration> {
     let (tokens, pages) = (tokens(len), pages(0, start + len));
@@ -111,6 +125,20 @@ fn decode(runner: &mut LlamaRunner, streams: usize, context: usize) -> Outcome<D
         .iter()
         .map(|(tokens, pages)| SequenceSlice { tokens, start: context, pages, wants_logits: true })
         .collect();
+    fastest(|| {
+        let began = Instant::now();
+        runner.forward(&slices)?;
+        Ok(began.elapsed())
+    })
+}
+
+/// One chunk of `len` tokens and one token of each of `streams` sequences, all after the same `context` tokens.
+fn mixed(runner: &mut LlamaRunner, len: usize, streams: usize, context: usize) -> Outcome<Duration> {
+    let (tokens, pages) = (tokens(len), pages(0, context + len));
+    let chunk = SequenceSlice { tokens: &tokens, start: context, pages: &pages, wants_logits: true };
+    let stream = SequenceSlice { tokens: &tokens[..1], ..chunk };
+    let mut slices = vec![stream; streams];
+    slices.push(chunk);
     fastest(|| {
         let began = Instant::now();
         runner.forward(&slices)?;

@@ -2,8 +2,7 @@
 //!
 //! Work is shared by groups of up to [`GROUP_ROWS`] neighbouring tokens of one sequence and one KV head, so that a key
 //! is read once for all queries that look at it. Whatever the group, a query meets the same keys in the same order and
-//! in the same steps of [`BLOCK_PAGES`] pages, counted from the start of the sequence: its result depends on nothing
-//! else.
+//! in the same steps of 16 pages, counted from the start of the sequence: its result depends on nothing else.
 
 pub mod kv_pool;
 mod pages;

@@ -139,6 +139,3 @@ impl ModelRunner for LlamaRunner {
         Ok(self.logits(&batch))
     }
 }
-
-#[cfg(test)]
-mod tests;

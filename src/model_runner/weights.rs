@@ -2,6 +2,7 @@
 
 pub mod gguf;
 mod hparams;
+mod memory;
 mod tensors;
 
 use std::path::{Path, PathBuf};
@@ -103,6 +104,16 @@ pub enum LoadError {
         /// What the file says.
         available: u32,
     },
+    /// The KV pool is larger than the machine.
+    #[error("a KV pool of {tokens} tokens needs {needed} bytes, this machine has {present} bytes of memory")]
+    KvPool {
+        /// What was asked for.
+        tokens: u32,
+        /// Bytes of all keys and values.
+        needed: u64,
+        /// Bytes of physical memory.
+        present: u64,
+    },
 }
 
 /// Loads the model in `path`.
@@ -117,6 +128,7 @@ pub fn load(path: &Path, options: &LoadOptions) -> Result<LlamaRunner, LoadError
         return Err(LoadError::UnknownArchitecture { path: path.to_owned(), architecture });
     }
     let config = hparams::read(&file, options)?;
+    memory::check_kv_pool(&config, options.max_total_tokens)?;
     let team = Team::new(options.threads.unwrap_or_else(cores));
     let weights = tensors::read(&mut file, &config)?;
     let info = ModelInfo {

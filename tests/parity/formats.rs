@@ -1,0 +1,71 @@
+//! Every format of weights gives candle's answer, and a tied head is a head.
+
+use candle_core::quantized::{GgmlDType, QTensor};
+use radiosonde::io_struct::TokenId;
+use radiosonde::model_runner::{ModelRunner, PageId, SequenceSlice};
+
+use crate::candle::Candle;
+use crate::runner;
+use crate::tiny::{Tiny, VOCAB};
+
+/// Rounding activations and weights to 8 bits moves a logit by a percent or so of a typical one.
+const TOLERANCE: f32 = 0.05;
+
+fn prompt() -> Vec<u32> {
+    (0..41).map(|i| i * 37 % VOCAB as u32).collect()
+}
+
+fn write(model: &Tiny) -> tempfile::NamedTempFile {
+    let file = tempfile::NamedTempFile::new().expect("a place for a file");
+    std::fs::write(file.path(), model.bytes()).expect("a small file");
+    file
+}
+
+fn logits(model: &Tiny) -> Vec<f32> {
+    let tokens: Vec<_> = prompt().into_iter().map(TokenId).collect();
+    let pages = [PageId(5), PageId(3), PageId(4)];
+    let slice = SequenceSlice { tokens: &tokens, start: 0, pages: &pages, wants_logits: true };
+    let mut runner = runner(write(model).path(), 2);
+    let logits = runner.forward(&[slice]).expect("a sound batch");
+    assert_eq!((logits.vocab_size, logits.values.len()), (VOCAB, VOCAB));
+    logits.values
+}
+
+fn norm(values: impl Iterator<Item = f32>) -> f32 {
+    values.map(|value| value * value).sum::<f32>().sqrt()
+}
+
+#[test]
+fn every_format_gives_candles_logits() {
+    use GgmlDType::{BF16, F16, F32, Q2K, Q3K, Q4_0, Q4_1, Q4K, Q5_0, Q5_1, Q5K, Q6K, Q8_0};
+    for dtype in [F32, F16, BF16, Q8_0, Q5_1, Q5_0, Q4_1, Q4_0, Q6K, Q5K, Q4K, Q3K, Q2K] {
+        let model = Tiny::new(dtype);
+        let theirs = Candle::load(write(&model).path()).forward(&prompt(), 0);
+        let ours = logits(&model);
+        let error = norm(ours.iter().zip(&theirs).map(|(a, b)| a - b)) / norm(theirs.iter().copied());
+        assert!(error < TOLERANCE, "{dtype:?}: relative error {error}");
+    }
+}
+
+#[test]
+fn a_tied_head_is_the_embedding_written_out() {
+    for dtype in [GgmlDType::Q8_0, GgmlDType::Q4_1, GgmlDType::F16] {
+        let tied = Tiny::new(dtype);
+        let mut written_out = Tiny::new(dtype);
+        let embedding = &tied.tensors["token_embd.weight"];
+        let copy = embedding.dequantize(&candle_core::Device::Cpu).expect("on the CPU");
+        let copy = QTensor::quantize(&copy, dtype).expect("a known format");
+        assert_eq!(copy.data().expect("on the CPU"), embedding.data().expect("on the CPU"), "not a copy");
+        written_out.tensors.insert("output.weight".to_owned(), copy);
+        assert_eq!(logits(&tied), logits(&written_out), "{dtype:?}");
+    }
+}
+
+#[test]
+fn info_is_what_the_file_says() {
+    let runner = runner(write(&Tiny::new(GgmlDType::Q4_1)).path(), 1);
+    let info = runner.info();
+    assert_eq!((info.name.as_str(), info.architecture.as_str()), ("Tiny", "llama"));
+    assert_eq!((info.vocab_size, info.context_length), (VOCAB as u32, 512));
+    assert_eq!(info.eos_token_ids, [TokenId(1), TokenId(2)]);
+}
