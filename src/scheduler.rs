@@ -40,7 +40,7 @@ pub struct SchedulerConfig {
 #[derive(Debug)]
 pub enum SchedulerInput {
     /// A message of a frontend.
-    Message(HttpWorkerIpc, Envelope<ToEngine>),
+    Message(HttpWorkerIpc, Box<Envelope<ToEngine>>),
     /// A frontend's connection ended: nobody waits for its requests any more.
     WorkerGone(HttpWorkerIpc),
 }
@@ -129,8 +129,8 @@ impl Scheduler {
     fn process_input_requests(&mut self, inbox: Vec<SchedulerInput>, out: &mut dyn Outbox) {
         for input in inbox {
             match input {
-                SchedulerInput::Message(worker, Envelope { msg, sent_at }) => match msg {
-                    ToEngine::Generate(request) => self.process_generate(worker, request, sent_at, out),
+                SchedulerInput::Message(worker, envelope) => match envelope.msg {
+                    ToEngine::Generate(request) => self.process_generate(worker, request, envelope.sent_at, out),
                     ToEngine::Abort(AbortReq { rid }) => self.forget(|owner, id| *owner == worker && *id == rid),
                 },
                 SchedulerInput::WorkerGone(worker) => self.forget(|owner, _| *owner == worker),

@@ -112,21 +112,20 @@ fn scheduler_config(args: &SchedulerArgs, info: &ModelInfo) -> SchedulerConfig {
     }
 }
 
-/// Standard input is the listening socket. The engine hears when its parent dies, also if it has died already.
+/// Standard input is the listening socket. The kernel ends the engine with its parent, even while it is stopped; a
+/// parent that has died already is noticed here.
 fn inherit_listener(parent: u32) -> Result<UnixListener, RuntimeError> {
-    set_parent_process_death_signal(Some(Signal::TERM)).map_err(std::io::Error::from)?;
+    set_parent_process_death_signal(Some(Signal::KILL)).map_err(std::io::Error::from)?;
     let listener = UnixListener::from(std::io::stdin().as_fd().try_clone_to_owned()?);
     let is_parent = |pid: Pid| u32::try_from(pid.as_raw_nonzero().get()).is_ok_and(|pid| pid == parent);
     if getppid().is_some_and(is_parent) {
         Ok(listener)
     } else {
-        ipc::remove_socket(&listener);
         Err(RuntimeError::EngineGone("its parent has ended".to_owned()))
     }
 }
 
-/// Ends the process on SIGTERM, SIGINT and SIGHUP, whatever the scheduler does, and leaves no socket behind. A stopped
-/// engine whose parent dies is continued by the kernel, for its process group is orphaned, and comes here too.
+/// Ends the process on SIGTERM, SIGINT and SIGHUP, whatever the scheduler does, and leaves no socket behind.
 fn end_on_signal(listener: UnixListener) -> Result<(), RuntimeError> {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
     thread::Builder::new().name("signals".to_owned()).spawn(move || {

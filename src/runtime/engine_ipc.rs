@@ -161,7 +161,7 @@ async fn read(
             let _ = events.try_send(Envelope::now(FromEngine::Event(entered))); // a full outbox ends the connection
         }
         vitals.inbox_entered();
-        if inbox.send(SchedulerInput::Message(worker.clone(), message)).await.is_err() {
+        if inbox.send(SchedulerInput::Message(worker.clone(), Box::new(message))).await.is_err() {
             return IpcError::Closed;
         }
     }

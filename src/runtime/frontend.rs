@@ -70,6 +70,7 @@ impl Frontend {
         let stop_http = CancellationToken::new();
         let stopped = stop_http.clone().cancelled_owned();
         let listener = tokio::net::TcpListener::from_std(listener)?;
+        #[expect(clippy::disallowed_methods, reason = "the runtime spawns, and waits for it when it closes")]
         let http = tokio::spawn(async move { axum::serve(listener, router).with_graceful_shutdown(stopped).await });
         Ok((Self { manager, telemetry, args: args.clone(), url, http, stop_http }, queue))
     }
@@ -110,15 +111,26 @@ impl Frontend {
         self.manager.status().apply(StatusEvent::EngineDied(reason.to_owned()));
     }
 
+    /// Lets `attending`, which serves an engine, go on until it ends or the process is asked to end; then refuses new
+    /// work and lets the running requests end, for which the engine is still needed.
+    ///
+    /// # Errors
+    /// The engine is gone.
+    pub async fn attend_until_asked(&self, attending: impl Future<Output = RuntimeError>) -> Result<(), RuntimeError> {
+        let mut attending = std::pin::pin!(attending);
+        tokio::select! {
+            error = &mut attending => return Err(error),
+            asked = drain::asked_to_end() => asked?,
+        }
+        tokio::select! {
+            error = attending => Err(error),
+            () = drain::drain(&self.manager, self.args.drain_timeout) => Ok(()),
+        }
+    }
+
     /// Stays for probes and scrapes to see what happened, then ends.
     pub async fn linger(self) {
         tokio::time::sleep(DEATH_LINGER).await; // a grace period, not a wait for something
-        self.close().await;
-    }
-
-    /// Readiness off, running requests to their end or to the limit, then the listener, then the last spans.
-    pub async fn drain(self) {
-        drain::drain(&self.manager, self.args.drain_timeout).await;
         self.close().await;
     }
 
@@ -143,13 +155,10 @@ pub fn run(args: &FrontendArgs) -> Result<(), RuntimeError> {
     let telemetry = telemetry::init(&telemetry_config(&args.telemetry))?;
     runtime()?.block_on(async {
         let (frontend, queue) = Frontend::start(listener, &args.http, telemetry)?;
-        let outcome = tokio::select! {
-            error = attend(&frontend, &args.engine, queue) => Err(error),
-            asked = drain::asked_to_end() => asked,
-        };
+        let outcome = frontend.attend_until_asked(attend(&frontend, &args.engine, queue)).await;
         match outcome {
             Ok(()) => {
-                frontend.drain().await;
+                frontend.close().await;
                 Ok(())
             }
             Err(error) => {

@@ -7,6 +7,7 @@ use super::frontend::{Frontend, announce, runtime};
 use super::supervisor::{Engine, describe};
 use super::{RuntimeError, drain, listen, telemetry_config};
 use crate::config::ServeArgs;
+use crate::io_struct::ModelSource;
 use crate::ipc::PrivateSocket;
 use crate::model_hub;
 use crate::server_status::ServerStatus;
@@ -27,53 +28,52 @@ pub fn run(args: &ServeArgs) -> Result<(), RuntimeError> {
     let listener = listen(args.http.host, args.http.port)?; // before anything is loaded
     announce(&listener)?;
     let telemetry = telemetry::init(&telemetry_config(&args.telemetry))?;
-    let (socket, engine_listener) = PrivateSocket::listen().map_err(RuntimeError::EngineSocket)?;
     runtime()?.block_on(async {
         let (frontend, queue) = Frontend::start(listener, &args.http, telemetry)?;
         let fetched = tokio::select! {
-            fetched = fetch(&frontend, args) => fetched.map(Some),
-            asked = drain::asked_to_end() => asked.map(|()| None),
+            fetched = fetch(&frontend, args) => fetched,
+            asked = drain::asked_to_end() => return close(frontend, asked).await,
         };
-        let source = match fetched {
-            Ok(Some(source)) => source,
-            Ok(None) => {
-                frontend.drain().await;
-                return Ok(());
-            }
-            Err(error) => {
-                frontend.close().await;
-                return Err(error);
-            }
-        };
-        frontend.still_starting("the engine starts");
-        let mut engine = Engine::spawn(args, &source, engine_listener)?;
-        let outcome = tokio::select! {
-            reason = attend(&frontend, &socket, queue, &mut engine) => Err(reason),
-            asked = drain::asked_to_end() => asked,
-        };
-        match outcome {
-            Ok(()) => {
-                frontend.drain().await;
-                end(&mut engine).await;
-                Ok(())
-            }
-            Err(reason) => {
-                engine.kill(); // it may hang where it cannot answer any more
-                let was_starting = frontend.manager.status().report().status == ServerStatus::Starting;
-                frontend.engine_died(&reason.to_string());
-                if was_starting {
-                    frontend.close().await;
-                } else {
-                    frontend.linger().await;
-                }
-                Err(reason)
-            }
+        match fetched {
+            Ok(source) => serve(frontend, queue, args, &source).await,
+            Err(error) => close(frontend, Err(error)).await,
         }
     })
 }
 
+async fn close(frontend: Frontend, outcome: Result<(), RuntimeError>) -> Result<(), RuntimeError> {
+    frontend.close().await;
+    outcome
+}
+
+/// Starts the engine and serves it to the end.
+async fn serve(
+    frontend: Frontend,
+    queue: ToEngineQueue,
+    args: &ServeArgs,
+    source: &ModelSource,
+) -> Result<(), RuntimeError> {
+    frontend.still_starting("the engine starts");
+    let (socket, listener) = PrivateSocket::listen().map_err(RuntimeError::EngineSocket)?;
+    let mut engine = Engine::spawn(args, source, listener)?;
+    let outcome = frontend.attend_until_asked(attend(&frontend, socket, queue, &mut engine)).await;
+    let Err(reason) = outcome else {
+        end(&mut engine).await;
+        return close(frontend, Ok(())).await;
+    };
+    engine.kill(); // it may hang where it cannot answer any more
+    let was_starting = frontend.manager.status().report().status == ServerStatus::Starting;
+    frontend.engine_died(&reason.to_string());
+    if was_starting {
+        frontend.close().await;
+    } else {
+        frontend.linger().await;
+    }
+    Err(reason)
+}
+
 /// The model's file, fetched if need be, on a thread of its own.
-async fn fetch(frontend: &Frontend, args: &ServeArgs) -> Result<crate::io_struct::ModelSource, RuntimeError> {
+async fn fetch(frontend: &Frontend, args: &ServeArgs) -> Result<ModelSource, RuntimeError> {
     frontend.still_starting("the model is looked up or fetched");
     let spec = args.model.model.clone();
     let resolved = tokio::task::spawn_blocking(move || model_hub::resolve(spec.as_deref())).await;
@@ -81,14 +81,11 @@ async fn fetch(frontend: &Frontend, args: &ServeArgs) -> Result<crate::io_struct
 }
 
 /// Serves the engine until it is gone, and says why it is.
-async fn attend(
-    frontend: &Frontend,
-    socket: &PrivateSocket,
-    queue: ToEngineQueue,
-    engine: &mut Engine,
-) -> RuntimeError {
+async fn attend(frontend: &Frontend, socket: PrivateSocket, queue: ToEngineQueue, engine: &mut Engine) -> RuntimeError {
     let connected = async {
-        match EngineLink::connect(&socket.path()).await {
+        let link = EngineLink::connect(&socket.path()).await;
+        drop(socket); // nobody else needs the path, and what is gone cannot be left behind
+        match link {
             Ok(link) => frontend.serve(link, queue).await,
             Err(error) => error,
         }

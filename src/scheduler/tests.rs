@@ -107,7 +107,7 @@ fn request(rid: &str, prompt: &[u32], max_new_tokens: u32) -> SchedulerInput {
         sampling_params,
         top_logprobs: None,
     };
-    SchedulerInput::Message(HttpWorkerIpc::new("w"), Envelope::now(ToEngine::Generate(input)))
+    SchedulerInput::Message(HttpWorkerIpc::new("w"), Box::new(Envelope::now(ToEngine::Generate(input))))
 }
 
 fn probe() -> (Rid, SchedulerInput) {
@@ -119,12 +119,12 @@ fn probe() -> (Rid, SchedulerInput) {
         sampling_params: SamplingParams::probe(),
         top_logprobs: None,
     };
-    (probe.rid(), SchedulerInput::Message(HttpWorkerIpc::new("w"), Envelope::now(ToEngine::Generate(input))))
+    (probe.rid(), SchedulerInput::Message(HttpWorkerIpc::new("w"), Box::new(Envelope::now(ToEngine::Generate(input)))))
 }
 
 fn abort(rid: &Rid) -> SchedulerInput {
     let msg = ToEngine::Abort(AbortReq { rid: rid.clone() });
-    SchedulerInput::Message(HttpWorkerIpc::new("w"), Envelope::now(msg))
+    SchedulerInput::Message(HttpWorkerIpc::new("w"), Box::new(Envelope::now(msg)))
 }
 
 impl Bench {

@@ -12,7 +12,7 @@ use crate::io_struct::{ProbeId, Purpose, Rid, SamplingParams, ToEngine, TokenId,
 use crate::server_status::ServerStatus;
 use crate::telemetry::labels::{Hop, RequestEndpoint};
 use crate::telemetry::spans;
-use crate::tokenizer::ControlTokens;
+use crate::tokenizer::{ControlTokens, TokenizerError};
 
 /// Longer texts are tokenized on a thread of their own: two megabytes take a second.
 const INLINE_TOKENIZE_BYTES: usize = 4096;
@@ -233,19 +233,18 @@ async fn tokenize(model: &Arc<ServedModel>, prompt: Prompt) -> Result<Vec<TokenI
 }
 
 fn encode(model: &ServedModel, prompt: &Prompt) -> Result<Vec<TokenId>, SubmitError> {
-    let encode = |text: &str, control| {
-        let encoded = model.tokenizer.encode(text, control);
+    let refused = |encoded: Result<Vec<TokenId>, TokenizerError>| {
         encoded.map_err(|error| SubmitError::Invalid { param: "prompt".to_owned(), message: error.to_string() })
     };
     match prompt {
         Prompt::Ids(ids) => Ok(ids.clone()),
-        Prompt::Text(text) => encode(text, ControlTokens::Parse),
+        Prompt::Text(text) => refused(model.tokenizer.encode_prompt(text)),
         Prompt::Rendered(parts) => {
             let mut ids = Vec::new();
             for part in parts {
                 match part {
                     PromptPart::Control(id) => ids.push(*id),
-                    PromptPart::Text(text) => ids.extend(encode(text, ControlTokens::AsText)?),
+                    PromptPart::Text(text) => ids.extend(refused(model.tokenizer.encode(text, ControlTokens::AsText))?),
                 }
             }
             Ok(ids)

@@ -5,3 +5,6 @@
 mod support;
 mod model_hub;
 mod probes;
+mod traces;
+mod processes;
+mod api;

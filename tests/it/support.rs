@@ -209,3 +209,9 @@ fn send(pid: u32, signal: Signal) {
         kill_process(pid, signal).ok();
     }
 }
+
+/// Goes on with `work` while the test does something else.
+#[expect(clippy::disallowed_methods, reason = "a test is its own supervisor")]
+pub fn in_background<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> tokio::task::JoinHandle<T> {
+    tokio::spawn(work)
+}
