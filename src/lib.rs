@@ -23,6 +23,7 @@ pub mod scheduler;
 pub mod model_runner;
 pub mod detokenizer;
 pub mod server_status;
+pub mod engine_view;
 pub mod probe_ledger;
 pub mod model_hub;
 pub mod runtime;

@@ -7,6 +7,15 @@ pub mod chat_template;
 
 use crate::io_struct::{ModelSource, TokenId};
 
+/// A piece of a rendered chat.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PromptPart {
+    /// A control token that the template wrote.
+    Control(TokenId),
+    /// Everything between two of them, what users typed included: never becomes a control token.
+    Text(String),
+}
+
 /// What control tokens written out in a text mean.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ControlTokens {

@@ -4,7 +4,6 @@ pub mod submit;
 pub mod request;
 pub mod receive;
 pub mod liveness;
-pub mod engine_view;
 mod table;
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -15,6 +14,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::clock::MonoNanos;
 use crate::detokenizer::Detokenizer;
+use crate::engine_view::EngineView;
 use crate::io_struct::{AbortReq, Envelope, ModelInfo, Rid, ToEngine};
 use crate::probe_ledger::ProbeLedger;
 use crate::probe_ledger::autopsy::Scene;
@@ -22,7 +22,6 @@ use crate::server_status::StatusBoard;
 use crate::telemetry::metrics::Metrics;
 use crate::tokenizer::Tokenizer;
 use crate::tokenizer::chat_template::ChatTemplate;
-use engine_view::EngineView;
 use liveness::Liveness;
 use table::RequestTable;
 

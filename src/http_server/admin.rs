@@ -11,11 +11,11 @@ use serde_json::{Value, json};
 
 use super::error::ApiError;
 use crate::clock::{MonoNanos, WallAnchor};
+use crate::engine_view::Link;
 use crate::probe_ledger::KEPT_AUTOPSIES;
 use crate::telemetry::exposition;
 use crate::telemetry::metrics::{Metrics, ReadVitals, Vitals};
 use crate::tokenizer_manager::TokenizerManager;
-use crate::tokenizer_manager::engine_view::Link;
 
 /// What the admin handlers hold.
 #[derive(Clone)]

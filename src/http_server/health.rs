@@ -13,12 +13,12 @@ use tokio::time;
 
 use super::error::ApiError;
 use crate::config::parse_duration;
+use crate::engine_view::{EngineView, Link};
 use crate::io_struct::{AbortKind, FinishReason};
 use crate::server_status::ServerStatus;
 use crate::telemetry::labels::{ProbeEndpoint, ProbeEvidence, ProbeOutcome};
 use crate::telemetry::metrics::Metrics;
 use crate::tokenizer_manager::TokenizerManager;
-use crate::tokenizer_manager::engine_view::{EngineView, Link};
 use crate::tokenizer_manager::request::GenerateOutput;
 use verdict::{Probe, Verdict};
 
@@ -105,8 +105,8 @@ async fn fly(probe: &Probe, accepts: Accepts) -> Verdict {
         Ok(own) => own,
         Err(error) => return Verdict::without_answer(ProbeOutcome::Error, error.to_string()),
     };
-    let limit = probe.limit.saturating_sub(probe.began.elapsed());
-    tokio::select! {
+    let sign_of_life = async {
+        tokio::select! {
         answer = own.next() => answered(answer),
         // The own answer is in place before the bell rings: it counts as what it is.
         () = anything.heard(), if accepts == Accepts::AnyOutput => match own.next().now_or_never() {
@@ -114,11 +114,13 @@ async fn fly(probe: &Probe, accepts: Accepts) -> Verdict {
             None => Verdict::alive(ProbeEvidence::OtherTraffic),
         },
         reason = death(manager.engine()) => Verdict::without_answer(ProbeOutcome::EngineDead, reason),
-        () = time::sleep(limit) => {
-            let reason = format!("nothing was received within {:?}", probe.limit);
-            Verdict::without_answer(ProbeOutcome::Timeout, reason)
         }
-    }
+    };
+    let left = probe.limit.saturating_sub(probe.began.elapsed());
+    time::timeout(left, sign_of_life).await.unwrap_or_else(|_| {
+        let reason = format!("nothing was received within {:?}", probe.limit);
+        Verdict::without_answer(ProbeOutcome::Timeout, reason)
+    })
 }
 
 /// The probe's own request has ended.

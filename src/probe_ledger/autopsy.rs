@@ -7,10 +7,10 @@ use serde::Serialize;
 use super::Flight;
 use super::cause::{Diagnosis, Evidence};
 use crate::clock::MonoNanos;
+use crate::engine_view::{EngineSnapshot, Link};
 use crate::telemetry::labels::{
     Cause, Hop, ProbeBranch, ProbeEndpoint, ProbeEvidence, ProbeOutcome, ServerStatus, StepPhase,
 };
-use crate::tokenizer_manager::engine_view::EngineSnapshot;
 
 /// A probe's end. Serialised, it is the body of the answer.
 #[derive(Debug, Clone, Serialize)]
@@ -135,7 +135,7 @@ impl Scene {
     pub fn evidence(&self, flight: Option<&Flight>) -> Evidence {
         let heartbeat = &self.engine.heartbeat;
         let engine_dead = match &self.engine.link {
-            crate::tokenizer_manager::engine_view::Link::Dead { reason } => Some(reason.clone()),
+            Link::Dead { reason } => Some(reason.clone()),
             _ => None,
         };
         Evidence {

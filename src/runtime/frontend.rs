@@ -128,9 +128,9 @@ impl Frontend {
         }
     }
 
-    /// Stays for probes and scrapes to see what happened, then ends.
+    /// Stays for probes and scrapes to see what happened, unless it is asked to end, then ends.
     pub async fn linger(self) {
-        tokio::time::sleep(DEATH_LINGER).await; // a grace period, not a wait for something
+        let _ = tokio::time::timeout(DEATH_LINGER, drain::asked_to_end()).await;
         self.close().await;
     }
 

@@ -10,10 +10,10 @@ use minijinja_contrib::pycompat::unknown_method_callback;
 use serde_json::Value;
 
 use crate::io_struct::ModelSource;
+use crate::tokenizer::PromptPart;
 use crate::tokenizer::control::{ControlTokenFinder, Piece};
 use crate::tokenizer::gguf::metadata::Metadata;
 use crate::tokenizer::{Tokenizer, TokenizerError};
-use crate::tokenizer_manager::submit::PromptPart;
 use shield::Shield;
 
 /// A chat template, compiled.

@@ -12,7 +12,7 @@ use crate::io_struct::{ProbeId, Purpose, Rid, SamplingParams, ToEngine, TokenId,
 use crate::server_status::ServerStatus;
 use crate::telemetry::labels::{Hop, RequestEndpoint};
 use crate::telemetry::spans;
-use crate::tokenizer::{ControlTokens, TokenizerError};
+use crate::tokenizer::{ControlTokens, PromptPart, TokenizerError};
 
 /// Longer texts are tokenized on a thread of their own: two megabytes take a second.
 const INLINE_TOKENIZE_BYTES: usize = 4096;
@@ -43,15 +43,6 @@ pub enum Prompt {
     Rendered(Vec<PromptPart>),
     /// Ids.
     Ids(Vec<TokenId>),
-}
-
-/// A piece of a rendered chat.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum PromptPart {
-    /// A control token that the template wrote.
-    Control(TokenId),
-    /// Everything between two of them, what users typed included: never becomes a control token.
-    Text(String),
 }
 
 /// Why a request was refused.

@@ -1,3 +1,5 @@
+//! Attention against a plain reference, and the same bits in any batch.
+
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 

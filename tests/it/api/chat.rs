@@ -3,7 +3,7 @@
 use radiosonde::io_struct::ModelSource;
 use radiosonde::tokenizer::chat_template::ChatTemplate;
 use radiosonde::tokenizer::{ControlTokens, Tokenizer};
-use radiosonde::tokenizer_manager::submit::PromptPart;
+use radiosonde::tokenizer::PromptPart;
 use serde_json::{Value, json};
 
 use super::{ok, refused};

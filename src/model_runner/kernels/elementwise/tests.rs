@@ -1,3 +1,5 @@
+//! The elementwise kernels against their portable version.
+
 use super::super::{BLOCK, Native, Portable};
 use super::*;
 

@@ -1,3 +1,5 @@
+//! Tests of `lanes`.
+
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 

@@ -1,3 +1,5 @@
+//! Tests of `pack`.
+
 use candle_core::Tensor;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};

@@ -1,3 +1,5 @@
+//! Tests of `packed`.
+
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 

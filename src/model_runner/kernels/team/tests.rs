@@ -1,3 +1,5 @@
+//! Tests of `team`.
+
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
