@@ -142,7 +142,7 @@ pub struct HttpArgs {
     /// Port to listen on; 0 takes a free one and prints it.
     #[arg(long, value_name = "PORT", default_value_t = 30000, env = "RADIOSONDE_PORT")]
     pub port: u16,
-    /// The model's name in the OpenAI APIs, beside `default`. Default: the name in the file.
+    /// The model's name in the OpenAI APIs, beside `default`. Default: the file's name without `.gguf`.
     #[arg(long, value_name = "NAME", env = "RADIOSONDE_SERVED_MODEL_NAME")]
     pub served_model_name: Option<String>,
     /// How long a probe waits for a sign of life before it is a 503 (`20s`, `800ms`). A caller can ask for less with

@@ -29,7 +29,7 @@ use table::RequestTable;
 pub struct ServedModel {
     /// What the engine said of it.
     pub info: ModelInfo,
-    /// `--served-model-name`, or the file's own name.
+    /// `--served-model-name`, or the file's name.
     pub served_name: String,
     /// Its tokenizer.
     pub tokenizer: Tokenizer,

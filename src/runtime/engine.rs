@@ -18,7 +18,7 @@ use crate::ipc;
 use crate::model_hub;
 use crate::model_runner::scripted::ScriptedRunner;
 use crate::model_runner::weights::{self, LoadOptions};
-use crate::model_runner::{ModelRunner, PageId, SequenceSlice};
+use crate::model_runner::{ModelRunner, PAGE_SIZE, PageId, SequenceSlice};
 use crate::scheduler::event_loop::{ChannelInbox, event_loop};
 use crate::scheduler::vitals::VitalsPage;
 use crate::scheduler::{Scheduler, SchedulerConfig};
@@ -56,7 +56,8 @@ fn serve(args: &EngineArgs, listener: &UnixListener) -> Result<(), RuntimeError>
     let ready = EngineIpc { listener: listener.try_clone()?, workers: workers.clone(), inbox }.spawn()?;
     let source = model_hub::resolve(args.model.model.as_deref())?;
     let runner = load(&source, &args.model, &args.scheduler)?;
-    let info = runner.info().clone();
+    let mut info = runner.info().clone();
+    info.max_total_tokens -= info.max_total_tokens % PAGE_SIZE as u32; // only whole pages are handed out
     tracing::info!(
         model = info.name,
         architecture = info.architecture,

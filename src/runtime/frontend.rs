@@ -15,7 +15,7 @@ use crate::config::{FrontendArgs, HttpArgs};
 use crate::http_server;
 use crate::http_server::admin::FrontendVitals;
 use crate::http_server::health::HealthState;
-use crate::io_struct::ModelInfo;
+use crate::io_struct::{ModelInfo, ModelSource};
 use crate::ipc::IpcError;
 use crate::probe_ledger::ProbeLedger;
 use crate::server_status::{StatusBoard, StatusEvent};
@@ -217,6 +217,15 @@ fn say(text: &str) {
 fn served_model(info: ModelInfo, served_name: Option<String>) -> Result<ServedModel, String> {
     let tokenizer = Tokenizer::for_source(&info.source).map_err(|error| error.to_string())?;
     let chat_template = ChatTemplate::for_source(&info.source).map_err(|error| error.to_string())?;
-    let served_name = served_name.unwrap_or_else(|| info.name.clone());
+    let served_name = served_name.unwrap_or_else(|| file_name(&info));
     Ok(ServedModel { info, served_name, tokenizer, chat_template })
+}
+
+/// What the file is called, without its extension: `general.name` inside is often an internal one.
+fn file_name(info: &ModelInfo) -> String {
+    let stem = match &info.source {
+        ModelSource::Gguf(path) => path.file_stem().and_then(|stem| stem.to_str()),
+        ModelSource::Scripted(_) => None,
+    };
+    stem.unwrap_or(&info.name).to_owned()
 }

@@ -157,13 +157,15 @@ impl RequestStream {
     /// # Errors
     /// The request was refused, or its engine died.
     pub async fn admitted(&mut self) -> Result<(), SubmitError> {
+        let state = Arc::clone(&self.state);
         loop {
-            let changed = self.state.changed.notified();
+            let changed = state.changed.notified();
             {
-                let inner = self.state.lock();
+                let inner = state.lock();
                 if let Some(FinishReason::Abort { message, kind }) =
                     inner.pending.as_ref().and_then(|news| news.finish_reason.as_ref())
                 {
+                    self.books = None; // the status of the answer tells
                     return Err(match kind {
                         AbortKind::QueueFull => SubmitError::QueueFull(message.clone()),
                         AbortKind::TooLarge => {

@@ -8,3 +8,4 @@ mod probes;
 mod traces;
 mod processes;
 mod api;
+mod generation;

@@ -1,9 +1,9 @@
 //! Chats: what the model is given, and what the client gets.
 
 use radiosonde::io_struct::ModelSource;
+use radiosonde::tokenizer::PromptPart;
 use radiosonde::tokenizer::chat_template::ChatTemplate;
 use radiosonde::tokenizer::{ControlTokens, Tokenizer};
-use radiosonde::tokenizer::PromptPart;
 use serde_json::{Value, json};
 
 use super::{ok, refused};
