@@ -201,7 +201,7 @@ fn print_banner(url: &str, model: &ServedModel) {
     say(&format!(
         "radiosonde serves {name} (context {limit} tokens)
   chat      curl -s {url}/v1/chat/completions -H 'content-type: application/json' \\
-              -d '{{\"model\":\"default\",\"messages\":[{{\"role\":\"user\",\"content\":\"What is the capital of France?\"}}]}}'
+              -d '{{\"model\":\"default\",\"messages\":[{{\"role\":\"user\",\"content\":\"What is a radiosonde?\"}}]}}'
   health    {url}/health             a probe that crosses the whole runtime
   probes    {url}/debug/probes       the last probes, hop by hop
   metrics   {url}/metrics"

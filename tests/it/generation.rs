@@ -46,11 +46,11 @@ async fn a_chat_is_answered_in_a_sentence() {
     let server = Server::start_default().await;
     let body = json!({
         "model": "default", "temperature": 0, "max_tokens": 60,
-        "messages": [{"role": "user", "content": "What is the capital of France?"}],
+        "messages": [{"role": "user", "content": "What is 2+2?"}],
     });
     let answer = server.client().post(server.url("/v1/chat/completions")).json(&body).send().await.unwrap();
     let answer: Value = answer.json().await.unwrap();
     let text = answer["choices"][0]["message"]["content"].as_str().unwrap();
-    assert!(text.contains("Paris") && text.ends_with('.'), "{answer}");
+    assert!(text.contains(" 4") && text.ends_with('.'), "{answer}");
     assert_eq!(answer["choices"][0]["finish_reason"], "stop");
 }
