@@ -1,7 +1,7 @@
 //! Tokens per second of a forward pass, as a ratio against candle-transformers' `quantized_llama` in the same run.
 //!
-//! `RADIOSONDE_TEST_MODEL` names the GGUF file, else the cached default model is taken; `RADIOSONDE_BENCH_THREADS` our
-//! threads, `RADIOSONDE_BENCH_ALONE=1` leaves candle out.
+//! The model is the default one, fetched if need be; `RADIOSONDE_BENCH_THREADS` are our threads,
+//! `RADIOSONDE_BENCH_ALONE=1` leaves candle out.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -76,8 +76,7 @@ fn report(what: &str, tokens: usize, ours: Duration, theirs: Option<Duration>) {
 }
 
 fn model_path() -> Outcome<PathBuf> {
-    let cached = || dirs::cache_dir().map(|dir| dir.join("radiosonde/models/SmolLM2-135M-Instruct.Q4_1.gguf"));
-    std::env::var_os("RADIOSONDE_TEST_MODEL").map(PathBuf::from).or_else(cached).ok_or("no model".into())
+    Ok(radiosonde::model_hub::default_model()?)
 }
 
 fn fastest(mut run: impl FnMut() -> Outcome<Duration>) -> Outcome<Duration> {

@@ -1,7 +1,7 @@
 //! What a probe costs, idle and busy, next to what it stands for: a one-token request, and a step of the scheduler.
 //!
-//! `cargo bench --bench probes` starts a server with the default model (`RADIOSONDE_TEST_MODEL` names another) and
-//! prints one line for each figure. The figures are compared within one run only: a machine's noise is in both.
+//! `cargo bench --bench probes` starts a server with the default model and prints one line for each figure. The figures
+//! are compared within one run only: a machine's noise is in both.
 
 #![expect(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a bench prints, and fails loudly")]
 
@@ -29,9 +29,6 @@ impl Drop for Server {
 impl Server {
     fn start() -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_radiosonde"));
-        if let Some(model) = std::env::var_os("RADIOSONDE_TEST_MODEL") {
-            command.arg("--model").arg(model);
-        }
         let mut child = command.args(["--port", "0"]).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let first = lines.next().unwrap().unwrap();

@@ -56,6 +56,9 @@ pub struct ServeArgs {
     pub http: HttpArgs,
     #[command(flatten)]
     #[expect(missing_docs, reason = "the section says it")]
+    pub supervision: SupervisionArgs,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "the section says it")]
     pub telemetry: TelemetryArgs,
 }
 
@@ -163,6 +166,16 @@ pub struct HttpArgs {
     pub drain_timeout: Duration,
 }
 
+/// What happens when the engine dies.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Supervision")]
+pub struct SupervisionArgs {
+    /// How often the engine may be started again within ten minutes; then the server ends with code 1. Requests that
+    /// have no output yet are sent to the new engine.
+    #[arg(long, value_name = "N", default_value_t = 3, env = "RADIOSONDE_ENGINE_RESTARTS")]
+    pub engine_restarts: usize,
+}
+
 /// What is emitted.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Telemetry")]
@@ -174,6 +187,9 @@ pub struct TelemetryArgs {
     /// How to send them. Default: OTEL_EXPORTER_OTLP_(TRACES_)PROTOCOL, else grpc; a port of 4318 means http.
     #[arg(long, value_enum, value_name = "PROTOCOL", env = "RADIOSONDE_OTLP_TRACES_PROTOCOL")]
     pub otlp_traces_protocol: Option<OtlpProtocol>,
+    /// Where reports of incidents are written, the last 32. Default: `radiosonde/incidents` in the user's state folder.
+    #[arg(long, value_name = "FOLDER", env = "RADIOSONDE_INCIDENTS")]
+    pub incidents: Option<PathBuf>,
     #[command(flatten)]
     #[expect(missing_docs, reason = "the section says it")]
     pub log: LogArgs,

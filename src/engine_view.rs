@@ -40,6 +40,12 @@ struct Seen {
     last_step: u64,
 }
 
+impl Seen {
+    fn nothing() -> Self {
+        Self { heartbeat: Heartbeat::default(), heartbeat_at: MonoNanos::now(), step: None, last_step: 0 }
+    }
+}
+
 /// The engine at one moment.
 #[derive(Debug, Clone)]
 pub struct EngineSnapshot {
@@ -55,8 +61,7 @@ pub struct EngineSnapshot {
 
 impl Default for EngineView {
     fn default() -> Self {
-        let seen = Seen { heartbeat: Heartbeat::default(), heartbeat_at: MonoNanos::now(), step: None, last_step: 0 };
-        Self { seen: Mutex::new(seen), link: watch::Sender::new(Link::Connecting) }
+        Self { seen: Mutex::new(Seen::nothing()), link: watch::Sender::new(Link::Connecting) }
     }
 }
 
@@ -86,8 +91,9 @@ impl EngineView {
         matches!(*self.link.borrow(), Link::Dead { .. })
     }
 
-    /// The connection stands.
+    /// The connection stands; what was seen of an engine before this one is forgotten.
     pub fn connected(&self, pid: u32) {
+        *self.seen() = Seen::nothing();
         self.link.send_replace(Link::Connected { pid });
     }
 

@@ -44,6 +44,7 @@ pub fn router(health: HealthState, max_body_bytes: usize) -> Router {
         .route("/metrics", get(admin::metrics))
         .route("/debug/probes", get(admin::probes))
         .route("/debug/probes/{probe_id}", get(admin::probe))
+        .route("/debug/incidents", get(admin::incidents))
         .with_state(admin);
     traced.merge(untraced).fallback(not_found).method_not_allowed_fallback(method_not_allowed).layer(
         CatchPanicLayer::custom(|_| {

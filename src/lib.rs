@@ -25,6 +25,7 @@ pub mod detokenizer;
 pub mod server_status;
 pub mod engine_view;
 pub mod probe_ledger;
+pub mod incidents;
 pub mod model_hub;
 pub mod runtime;
 pub mod clock;

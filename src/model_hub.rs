@@ -28,6 +28,15 @@ pub fn resolve(spec: Option<&str>) -> Result<ModelSource, HubError> {
     resolve_with(spec, Hub::from_env)
 }
 
+/// The default model's file, fetched if need be: what tests and benches with the real model use.
+///
+/// # Errors
+/// Those of [`resolve`].
+pub fn default_model() -> Result<PathBuf, HubError> {
+    let hub = Hub::from_env()?;
+    hub.obtain(&hub.default)
+}
+
 /// [`resolve`] with a hub of the caller's choice, which is made only if something may have to be fetched.
 ///
 /// # Errors

@@ -87,6 +87,11 @@ impl ProbeLedger {
         }
     }
 
+    /// The engine that had the flight is gone, at `at`; the flight waits for another one.
+    pub fn engine_lost(&self, rid: &Rid, at: MonoNanos) {
+        self.with(rid, |flight| flight.timeline.leave_all(at));
+    }
+
     /// The flight's answer, sent at `sent_at`, has come at `at`.
     pub fn answer_received(&self, rid: &Rid, sent_at: MonoNanos, at: MonoNanos) {
         self.with(rid, |flight| flight.timeline.answered(sent_at, at));

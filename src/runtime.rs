@@ -6,6 +6,7 @@ pub mod engine_link;
 pub mod engine;
 pub mod engine_ipc;
 pub mod supervisor;
+pub mod restarts;
 pub mod drain;
 
 use std::io;

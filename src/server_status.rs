@@ -19,6 +19,8 @@ pub enum StatusEvent {
     ProbeOk,
     /// A probe's limit passed, with the reason.
     ProbeFailed(String),
+    /// The engine is gone, and another one will be started.
+    EngineLost(String),
     /// The engine is gone for good, with the reason.
     EngineDied(String),
     /// Graceful exit begins.
@@ -93,6 +95,7 @@ fn next(now: &StatusReport, event: StatusEvent) -> Option<StatusReport> {
             (if status == Draining { Draining } else { UnHealthy }, reason, true)
         }
         (Draining, _) => return None,
+        (_, StatusEvent::EngineLost(reason)) if !now.engine_dead => (Starting, reason, false),
         (_, StatusEvent::Drain) => (Draining, "draining: graceful exit has begun".to_owned(), now.engine_dead),
         (Starting, StatusEvent::StillStarting(reason)) => (Starting, reason, false),
         (Starting, StatusEvent::Ready) if !now.engine_dead => (Up, "the model is loaded".to_owned(), false),
@@ -129,6 +132,10 @@ mod tests {
         check(&[Ready, failed(), failed(), ProbeOk], "starting up unhealthy up");
         check(&[Ready, died(), ProbeOk, failed(), Ready], "starting up unhealthy");
         check(&[died(), Ready], "starting unhealthy");
+        let lost = || StatusEvent::EngineLost("r".to_owned());
+        check(&[Ready, lost(), ProbeOk, failed(), lost(), Ready], "starting up starting up");
+        check(&[Ready, failed(), lost(), died(), lost()], "starting up unhealthy starting unhealthy");
+        check(&[Ready, Drain, lost()], "starting up draining");
         check(&[Ready, Drain, ProbeOk, failed(), died(), Ready], "starting up draining");
         check(&[Drain, Ready], "starting draining");
         check(&[Ready, died(), Drain], "starting up unhealthy draining");

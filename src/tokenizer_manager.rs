@@ -12,9 +12,9 @@ use std::sync::{Arc, OnceLock};
 use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
 
-use crate::clock::MonoNanos;
 use crate::detokenizer::Detokenizer;
 use crate::engine_view::EngineView;
+use crate::incidents::IncidentLog;
 use crate::io_struct::{AbortReq, Envelope, ModelInfo, Rid, ToEngine};
 use crate::probe_ledger::ProbeLedger;
 use crate::probe_ledger::autopsy::Scene;
@@ -23,7 +23,7 @@ use crate::telemetry::metrics::Metrics;
 use crate::tokenizer::Tokenizer;
 use crate::tokenizer::chat_template::ChatTemplate;
 use liveness::Liveness;
-use table::RequestTable;
+use table::{Epoch, RequestTable};
 
 /// A loaded model as the frontend knows it.
 pub struct ServedModel {
@@ -57,9 +57,10 @@ struct Inner {
     engine: EngineView,
     detokenizer: Detokenizer,
     model: OnceLock<Arc<ServedModel>>,
-    to_engine: mpsc::UnboundedSender<Envelope<ToEngine>>,
+    to_engine: mpsc::UnboundedSender<(Epoch, Envelope<ToEngine>)>,
     to_engine_depth: Arc<AtomicUsize>,
     ledger: Arc<ProbeLedger>,
+    incidents: IncidentLog,
     status: Arc<StatusBoard>,
     metrics: Arc<Metrics>,
     streams: TaskTracker,
@@ -68,23 +69,33 @@ struct Inner {
 /// The other end of the way to the engine: the connection takes from it. Its length is bounded by the request table,
 /// for each request puts at most two messages in.
 pub struct ToEngineQueue {
-    receiver: mpsc::UnboundedReceiver<Envelope<ToEngine>>,
+    receiver: mpsc::UnboundedReceiver<(Epoch, Envelope<ToEngine>)>,
     depth: Arc<AtomicUsize>,
 }
 
 impl ToEngineQueue {
-    /// The next message; `None` when the tokenizer manager is gone.
-    pub async fn next(&mut self) -> Option<Envelope<ToEngine>> {
-        let msg = self.receiver.recv().await?;
-        self.depth.fetch_sub(1, Relaxed);
-        Some(msg)
+    /// The next message for the engine of `epoch`; what was meant for one before it is dropped. `None` when the
+    /// tokenizer manager is gone.
+    pub async fn next(&mut self, epoch: Epoch) -> Option<Envelope<ToEngine>> {
+        loop {
+            let (meant_for, msg) = self.receiver.recv().await?;
+            self.depth.fetch_sub(1, Relaxed);
+            if meant_for >= epoch {
+                return Some(msg);
+            }
+        }
     }
 }
 
 impl TokenizerManager {
     /// Without engine and model yet; the queue is for whoever connects.
     #[must_use]
-    pub fn new(ledger: Arc<ProbeLedger>, status: Arc<StatusBoard>, metrics: Arc<Metrics>) -> (Self, ToEngineQueue) {
+    pub fn new(
+        ledger: Arc<ProbeLedger>,
+        incidents: IncidentLog,
+        status: Arc<StatusBoard>,
+        metrics: Arc<Metrics>,
+    ) -> (Self, ToEngineQueue) {
         let (to_engine, receiver) = mpsc::unbounded_channel();
         let depth = Arc::new(AtomicUsize::new(0));
         let inner = Inner {
@@ -96,6 +107,7 @@ impl TokenizerManager {
             to_engine,
             to_engine_depth: Arc::clone(&depth),
             ledger,
+            incidents,
             status,
             metrics,
             streams: TaskTracker::new(),
@@ -114,6 +126,12 @@ impl TokenizerManager {
     #[must_use]
     pub fn loaded_model(&self) -> Option<Arc<ServedModel>> {
         self.inner.model.get().cloned()
+    }
+
+    /// What is written down when something went wrong.
+    #[must_use]
+    pub fn incidents(&self) -> &IncidentLog {
+        &self.inner.incidents
     }
 
     /// What is known of the engine.
@@ -146,6 +164,12 @@ impl TokenizerManager {
         self.inner.to_engine_depth.load(Relaxed)
     }
 
+    /// The present engine; the first is 0.
+    #[must_use]
+    pub fn epoch(&self) -> Epoch {
+        self.inner.table.epoch()
+    }
+
     /// Live requests and probes.
     #[must_use]
     pub fn table_len(&self) -> usize {
@@ -175,19 +199,14 @@ impl TokenizerManager {
         }
     }
 
-    fn send(&self, msg: ToEngine) -> MonoNanos {
-        let envelope = Envelope::now(msg);
-        let sent_at = envelope.sent_at;
+    fn send(&self, msg: ToEngine, epoch: Epoch) {
         self.inner.to_engine_depth.fetch_add(1, Relaxed);
-        if self.inner.to_engine.send(envelope).is_err() {
+        if self.inner.to_engine.send((epoch, Envelope::now(msg))).is_err() {
             self.inner.to_engine_depth.fetch_sub(1, Relaxed);
         }
-        sent_at
     }
 
     fn send_abort(&self, rid: &Rid) {
-        if !self.inner.engine.is_dead() {
-            self.send(ToEngine::Abort(AbortReq { rid: rid.clone() }));
-        }
+        self.send(ToEngine::Abort(AbortReq { rid: rid.clone() }), self.inner.table.epoch());
     }
 }

@@ -1,6 +1,6 @@
 //! The Llama runner against candle's own, against itself in other company, and against files that are broken.
 //!
-//! The tests with the real model take it from `RADIOSONDE_TEST_MODEL` (a path), else from the cache.
+//! The tests with the real model fetch it if it is not in the cache.
 
 #[path = "parity/batching.rs"]
 mod batching;
@@ -23,11 +23,7 @@ use radiosonde::model_runner::weights::{LoadOptions, load};
 
 /// The file of the default model.
 fn model_path() -> PathBuf {
-    let cached = || dirs::cache_dir().map(|dir| dir.join("radiosonde/models/SmolLM2-135M-Instruct.Q4_1.gguf"));
-    let path = std::env::var_os("RADIOSONDE_TEST_MODEL").map(PathBuf::from).or_else(cached);
-    let path = path.expect("RADIOSONDE_TEST_MODEL or a cache directory");
-    assert!(path.exists(), "{} is missing: set RADIOSONDE_TEST_MODEL to the default model's file", path.display());
-    path
+    radiosonde::model_hub::default_model().expect("the default model can be fetched")
 }
 
 fn options(threads: usize) -> LoadOptions {

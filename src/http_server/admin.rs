@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use super::error::ApiError;
 use crate::clock::{MonoNanos, WallAnchor};
 use crate::engine_view::Link;
+use crate::incidents::KEPT_INCIDENTS;
 use crate::probe_ledger::KEPT_AUTOPSIES;
 use crate::telemetry::exposition;
 use crate::telemetry::metrics::{Metrics, ReadVitals, Vitals};
@@ -49,6 +50,14 @@ pub async fn probe(State(state): State<AdminState>, Path(probe_id): Path<String>
         let message = format!("no probe with this id among the last {KEPT_AUTOPSIES}");
         ApiError::plain(StatusCode::NOT_FOUND, "not_found_error", message)
     })
+}
+
+/// `GET /debug/incidents`: the last reports, newest first.
+pub async fn incidents(State(state): State<AdminState>) -> Json<Value> {
+    let incidents = state.tokenizer_manager.incidents().recent();
+    Json(
+        json!({ "kept": KEPT_INCIDENTS, "incidents": incidents.iter().map(|one| (**one).clone()).collect::<Vec<_>>() }),
+    )
 }
 
 /// Reads the vital signs for each scrape.

@@ -87,8 +87,10 @@ fn short_cut(manager: &TokenizerManager, generation_is_off: bool) -> Option<Verd
     let report = manager.status().report();
     match report.status {
         ServerStatus::Draining => Some(Verdict::without_answer(ProbeOutcome::Draining, report.reason)),
+        _ if report.engine_dead || manager.engine().is_dead() => {
+            Some(Verdict::without_answer(ProbeOutcome::EngineDead, report.reason))
+        }
         ServerStatus::Starting => Some(Verdict::without_answer(ProbeOutcome::Starting, report.reason)),
-        _ if report.engine_dead => Some(Verdict::without_answer(ProbeOutcome::EngineDead, report.reason)),
         _ if generation_is_off => {
             let reason = "generation on /health is switched off (--disable-health-generation)".to_owned();
             Some(Verdict::without_answer(ProbeOutcome::Shortcut, reason))

@@ -51,6 +51,13 @@ impl Timeline {
         }
     }
 
+    /// Whatever is open is left.
+    pub fn leave_all(&mut self, at: MonoNanos) {
+        for record in self.hops.iter_mut().filter(|record| record.left.is_none()) {
+            record.left = Some(at.max(record.entered));
+        }
+    }
+
     /// The engine says that a hop is entered. What it receives has left the socket.
     pub fn engine_entered(&mut self, hop: Hop, at: MonoNanos) {
         if hop == Hop::Inbox {

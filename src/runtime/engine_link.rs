@@ -40,7 +40,7 @@ impl EngineLink {
     pub async fn run(
         self,
         manager: TokenizerManager,
-        mut queue: ToEngineQueue,
+        queue: &mut ToEngineQueue,
         on_ready: impl FnOnce(ModelInfo),
     ) -> IpcError {
         let (sink, stream) = self.frames.split();
@@ -51,7 +51,7 @@ impl EngineLink {
         };
         let stations = Stations { manager: manager.clone(), to_detokenizer, to_receive };
         let error = tokio::select! {
-            error = write(sink, &mut queue) => error,
+            error = write(sink, queue, manager.epoch()) => error,
             error = read(stream, &stations, on_ready) => error,
             () = manager.handle_loop(received) => IpcError::Closed,
         };
@@ -116,8 +116,8 @@ async fn read(mut stream: SplitStream<Frames>, stations: &Stations, on_ready: im
     }
 }
 
-async fn write(mut sink: SplitSink<Frames, bytes::Bytes>, queue: &mut ToEngineQueue) -> IpcError {
-    while let Some(message) = queue.next().await {
+async fn write(mut sink: SplitSink<Frames, bytes::Bytes>, queue: &mut ToEngineQueue, epoch: u64) -> IpcError {
+    while let Some(message) = queue.next(epoch).await {
         let sent = match ipc::encode(&message) {
             Ok(frame) => sink.send(frame).await.map_err(IpcError::from),
             Err(error) => Err(error),

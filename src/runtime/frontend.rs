@@ -2,7 +2,7 @@
 
 use std::io::Write;
 use std::net::TcpListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use crate::config::{FrontendArgs, HttpArgs};
 use crate::http_server;
 use crate::http_server::admin::FrontendVitals;
 use crate::http_server::health::HealthState;
+use crate::incidents::IncidentLog;
 use crate::io_struct::{ModelInfo, ModelSource};
 use crate::ipc::IpcError;
 use crate::probe_ledger::ProbeLedger;
@@ -51,13 +52,15 @@ impl Frontend {
     pub fn start(
         listener: TcpListener,
         args: &HttpArgs,
+        incidents: Option<PathBuf>,
         telemetry: Telemetry,
     ) -> Result<(Self, ToEngineQueue), RuntimeError> {
         let url = format!("http://{}", listener.local_addr()?);
         let transitions = Arc::clone(&telemetry.metrics);
         let status = Arc::new(StatusBoard::new(move |from, to| transitions.engine.status_changed(from, to)));
         let ledger = Arc::new(ProbeLedger::new(Arc::clone(&telemetry.tracers)));
-        let (manager, queue) = TokenizerManager::new(ledger, status, Arc::clone(&telemetry.metrics));
+        let incidents = IncidentLog::new(incidents.or_else(incident_folder));
+        let (manager, queue) = TokenizerManager::new(ledger, incidents, status, Arc::clone(&telemetry.metrics));
         let vitals = FrontendVitals::new(manager.clone(), args.health_check_timeout);
         telemetry.metrics.watch(Arc::new(vitals)).map_err(telemetry::TelemetryError::from)?;
         let health = HealthState {
@@ -81,13 +84,18 @@ impl Frontend {
     }
 
     /// Serves an engine that is connected, until its connection ends; says why it did.
-    pub async fn serve(&self, link: EngineLink, queue: ToEngineQueue) -> IpcError {
+    pub async fn serve(&self, link: EngineLink, queue: &mut ToEngineQueue) -> IpcError {
         self.manager.engine().connected(link.engine_pid);
         self.telemetry.tracers.engine_started(link.engine_pid);
         self.still_starting("the engine loads the model");
         let (manager, url) = (self.manager.clone(), self.url.clone());
         let served_name = self.args.served_model_name.clone();
         let on_ready = move |info: ModelInfo| {
+            if manager.loaded_model().is_some() {
+                let requests = manager.resend();
+                tracing::info!(requests, "the new engine is ready, requests without output were sent again");
+                return manager.status().apply(StatusEvent::Ready);
+            }
             // Reading the vocabulary takes a fraction of a second, too long for a task.
             tokio::task::spawn_blocking(move || match served_model(info, served_name) {
                 Ok(model) => {
@@ -154,7 +162,7 @@ pub fn run(args: &FrontendArgs) -> Result<(), RuntimeError> {
     announce(&listener)?;
     let telemetry = telemetry::init(&telemetry_config(&args.telemetry))?;
     runtime()?.block_on(async {
-        let (frontend, queue) = Frontend::start(listener, &args.http, telemetry)?;
+        let (frontend, queue) = Frontend::start(listener, &args.http, args.telemetry.incidents.clone(), telemetry)?;
         let outcome = frontend.attend_until_asked(attend(&frontend, &args.engine, queue)).await;
         match outcome {
             Ok(()) => {
@@ -171,12 +179,17 @@ pub fn run(args: &FrontendArgs) -> Result<(), RuntimeError> {
 }
 
 /// Connects and serves; returns why it ended.
-async fn attend(frontend: &Frontend, engine: &Path, queue: ToEngineQueue) -> RuntimeError {
+async fn attend(frontend: &Frontend, engine: &Path, mut queue: ToEngineQueue) -> RuntimeError {
     let ended = match EngineLink::connect(engine).await {
-        Ok(link) => frontend.serve(link, queue).await,
+        Ok(link) => frontend.serve(link, &mut queue).await,
         Err(error) => error,
     };
     RuntimeError::EngineGone(format!("{}: {ended}", engine.display()))
+}
+
+/// `radiosonde/incidents` in the user's state folder.
+fn incident_folder() -> Option<PathBuf> {
+    dirs::state_dir().or_else(dirs::cache_dir).map(|folder| folder.join("radiosonde").join("incidents"))
 }
 
 /// The frontend's runtime: two workers are enough for I/O and leave the cores to the model.

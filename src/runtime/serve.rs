@@ -1,16 +1,18 @@
 //! `radiosonde serve`: a frontend and its engine.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::engine_link::EngineLink;
 use super::frontend::{Frontend, announce, runtime};
-use super::supervisor::{Engine, describe};
-use super::{RuntimeError, drain, listen, telemetry_config};
+use super::restarts::RestartBudget;
+use super::supervisor::Engine;
+use super::{RuntimeError, drain, listen, restarts, telemetry_config};
 use crate::config::ServeArgs;
+use crate::incidents::Death;
 use crate::io_struct::ModelSource;
 use crate::ipc::PrivateSocket;
 use crate::model_hub;
-use crate::server_status::ServerStatus;
+use crate::server_status::StatusEvent;
 use crate::telemetry;
 use crate::tokenizer_manager::ToEngineQueue;
 
@@ -29,7 +31,7 @@ pub fn run(args: &ServeArgs) -> Result<(), RuntimeError> {
     announce(&listener)?;
     let telemetry = telemetry::init(&telemetry_config(&args.telemetry))?;
     runtime()?.block_on(async {
-        let (frontend, queue) = Frontend::start(listener, &args.http, telemetry)?;
+        let (frontend, queue) = Frontend::start(listener, &args.http, args.telemetry.incidents.clone(), telemetry)?;
         let fetched = tokio::select! {
             fetched = fetch(&frontend, args) => fetched,
             asked = drain::asked_to_end() => return close(frontend, asked).await,
@@ -46,23 +48,21 @@ async fn close(frontend: Frontend, outcome: Result<(), RuntimeError>) -> Result<
     outcome
 }
 
-/// Starts the engine and serves it to the end.
+/// Starts the engine, and others after it, and serves them to the end.
 async fn serve(
     frontend: Frontend,
-    queue: ToEngineQueue,
+    mut queue: ToEngineQueue,
     args: &ServeArgs,
     source: &ModelSource,
 ) -> Result<(), RuntimeError> {
     frontend.still_starting("the engine starts");
-    let (socket, listener) = PrivateSocket::listen().map_err(RuntimeError::EngineSocket)?;
-    let mut engine = Engine::spawn(args, source, listener)?;
-    let outcome = frontend.attend_until_asked(attend(&frontend, socket, queue, &mut engine)).await;
-    let Err(reason) = outcome else {
-        end(&mut engine).await;
-        return close(frontend, Ok(())).await;
-    };
-    engine.kill(); // it may hang where it cannot answer any more
-    let was_starting = frontend.manager.status().report().status == ServerStatus::Starting;
+    let mut engine = None;
+    let outcome = frontend.attend_until_asked(supervise(&frontend, &mut queue, args, source, &mut engine)).await;
+    if let Some(engine) = &mut engine {
+        end(engine).await;
+    }
+    let Err(reason) = outcome else { return close(frontend, Ok(())).await };
+    let was_starting = frontend.manager.loaded_model().is_none();
     frontend.engine_died(&reason.to_string());
     if was_starting {
         frontend.close().await;
@@ -70,6 +70,48 @@ async fn serve(
         frontend.linger().await;
     }
     Err(reason)
+}
+
+/// Keeps an engine running, as far as the budget goes; returns why there is none any more. `present` is the engine.
+async fn supervise(
+    frontend: &Frontend,
+    queue: &mut ToEngineQueue,
+    args: &ServeArgs,
+    source: &ModelSource,
+    present: &mut Option<Engine>,
+) -> RuntimeError {
+    let mut budget = RestartBudget::new(args.supervision.engine_restarts);
+    loop {
+        let started =
+            PrivateSocket::listen().and_then(|(socket, listener)| Ok((socket, Engine::spawn(args, source, listener)?)));
+        let death = match started {
+            Ok((socket, engine)) => {
+                let engine = present.insert(engine);
+                let death = attend(frontend, socket, queue, engine).await;
+                engine.kill(); // it may hang where it cannot answer any more
+                death
+            }
+            Err(error) => Death { reason: format!("the engine cannot be started: {error}"), ..Death::default() },
+        };
+        let reason = death.reason.clone();
+        bury(frontend, death);
+        if frontend.manager.loaded_model().is_none() {
+            return RuntimeError::EngineGone(reason); // what has never worked is not tried again
+        }
+        let Some(backoff) = budget.take(Instant::now()) else { return RuntimeError::EngineGone(reason) };
+        let why = format!("{} of the engine in {backoff:?}, for {reason}", budget.describe());
+        tracing::warn!(reason = why, "the engine is started again");
+        frontend.manager.status().apply(StatusEvent::EngineLost(why));
+        restarts::wait(backoff).await;
+        frontend.telemetry.metrics.engine.restarted();
+    }
+}
+
+/// What an engine leaves behind: who waited for it hears so or waits for the next, and a report is written.
+fn bury(frontend: &Frontend, mut death: Death) {
+    let (failed, kept) = frontend.manager.engine_lost(&death.reason);
+    (death.requests_failed, death.requests_kept) = (death.requests_failed + failed, kept);
+    frontend.manager.incidents().engine_died(death);
 }
 
 /// The model's file, fetched if need be, on a thread of its own.
@@ -80,8 +122,8 @@ async fn fetch(frontend: &Frontend, args: &ServeArgs) -> Result<ModelSource, Run
     Ok(resolved.map_err(std::io::Error::other)??)
 }
 
-/// Serves the engine until it is gone, and says why it is.
-async fn attend(frontend: &Frontend, socket: PrivateSocket, queue: ToEngineQueue, engine: &mut Engine) -> RuntimeError {
+/// Serves the engine until it is gone, and says how it ended.
+async fn attend(frontend: &Frontend, socket: PrivateSocket, queue: &mut ToEngineQueue, engine: &mut Engine) -> Death {
     let connected = async {
         let link = EngineLink::connect(&socket.path()).await;
         drop(socket); // nobody else needs the path, and what is gone cannot be left behind
@@ -91,35 +133,27 @@ async fn attend(frontend: &Frontend, socket: PrivateSocket, queue: ToEngineQueue
         }
     };
     let pid = engine.pid;
-    let reason = tokio::select! {
-        status = &mut engine.exited => exit_reason(pid, status),
+    let mut death = Death::default();
+    let exit_status = tokio::select! {
+        status = engine.exit_status() => status,
         ended = connected => {
             let broken = ended.to_string();
-            frontend.manager.engine_died(&broken); // at once; the exit status may follow
-            match tokio::time::timeout(EXIT_STATUS_GRACE, &mut engine.exited).await {
-                Ok(status) => exit_reason(pid, status),
-                Err(_) => format!("engine process {pid}: {broken}"),
-            }
+            (death.requests_failed, _) = frontend.manager.engine_lost(&broken); // at once; the exit status may follow
+            let status = tokio::time::timeout(EXIT_STATUS_GRACE, engine.exit_status()).await;
+            status.unwrap_or_else(|_| format!("did not exit: {broken}"))
         }
     };
-    RuntimeError::EngineGone(reason)
-}
-
-type Exited = Result<std::io::Result<std::process::ExitStatus>, tokio::sync::oneshot::error::RecvError>;
-
-fn exit_reason(pid: u32, status: Exited) -> String {
-    match status {
-        Ok(Ok(status)) => format!("engine process {pid} {}", describe(status)),
-        Ok(Err(error)) => format!("engine process {pid}: {error}"),
-        Err(_) => format!("engine process {pid}: its supervisor ended"),
-    }
+    death.reason = format!("engine process {pid} {exit_status}");
+    death.exit_status = Some(exit_status);
+    death.stderr_tail = engine.stderr.lines();
+    death
 }
 
 /// Ends the engine and waits for it, so that no child is left.
 async fn end(engine: &mut Engine) {
     engine.terminate();
-    if tokio::time::timeout(ENGINE_END_LIMIT, &mut engine.exited).await.is_err() {
+    if tokio::time::timeout(ENGINE_END_LIMIT, engine.exit_status()).await.is_err() {
         engine.kill();
-        let _ = tokio::time::timeout(ENGINE_END_LIMIT, &mut engine.exited).await;
+        let _ = tokio::time::timeout(ENGINE_END_LIMIT, engine.exit_status()).await;
     }
 }

@@ -1,24 +1,58 @@
 //! The engine as a child: spawned from this binary, watched until it exits, never outliving its parent.
 
-use std::io;
+use std::collections::VecDeque;
+use std::io::{self, BufRead, BufReader, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::oneshot;
 
 use crate::config::ServeArgs;
+use crate::incidents::STDERR_LINES;
 use crate::io_struct::ModelSource;
 
 /// A running engine.
 pub struct Engine {
     /// Its process.
     pub pid: u32,
-    /// How it ends.
-    pub exited: oneshot::Receiver<io::Result<ExitStatus>>,
+    exited: oneshot::Receiver<io::Result<ExitStatus>>,
+    exit_status: Option<String>,
+    /// What it said last on standard error.
+    pub stderr: StderrTail,
+}
+
+/// The newest lines of an engine's standard error, which are passed on to ours as they come.
+#[derive(Debug, Clone, Default)]
+pub struct StderrTail(Arc<Mutex<VecDeque<String>>>);
+
+impl StderrTail {
+    /// The lines, oldest first.
+    #[must_use]
+    pub fn lines(&self) -> Vec<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+    }
+
+    /// Passes `stderr` on, line by line, until the engine closes it.
+    fn follow(&self, stderr: ChildStderr) -> io::Result<()> {
+        let tail = self.clone();
+        thread::Builder::new().name("engine-stderr".to_owned()).spawn(move || {
+            for line in BufReader::new(stderr).split(b'\n').map_while(Result::ok) {
+                let line = String::from_utf8_lossy(&line).into_owned();
+                let _ = writeln!(io::stderr().lock(), "{line}"); // ours may be closed
+                let mut kept = tail.0.lock().unwrap_or_else(PoisonError::into_inner);
+                if kept.len() == STDERR_LINES {
+                    kept.pop_front();
+                }
+                kept.push_back(line);
+            }
+        })?;
+        Ok(())
+    }
 }
 
 impl Engine {
@@ -31,6 +65,7 @@ impl Engine {
         let mut command = Command::new(std::env::current_exe()?);
         command.arg("engine").args(engine_args(args, model));
         command.stdin(Stdio::from(OwnedFd::from(listener)));
+        command.stderr(Stdio::piped());
         command.process_group(0); // a Ctrl-C is for the frontend alone: it drains, then ends the engine
         let (started, child_started) = std::sync::mpsc::channel();
         let (exit, exited) = oneshot::channel();
@@ -38,15 +73,33 @@ impl Engine {
         thread::Builder::new().name("supervisor".to_owned()).spawn(move || match command.spawn() {
             Ok(mut child) => {
                 drop(command); // and with it the listener
-                let _ = started.send(Ok(child.id()));
+                let _ = started.send(Ok((child.id(), child.stderr.take())));
                 let _ = exit.send(wait(&mut child));
             }
             Err(error) => {
                 let _ = started.send(Err(error));
             }
         })?;
-        let pid = child_started.recv().map_err(|_| io::Error::other("the supervisor ended"))??;
-        Ok(Self { pid, exited })
+        let (pid, pipe) = child_started.recv().map_err(|_| io::Error::other("the supervisor ended"))??;
+        let stderr = StderrTail::default();
+        if let Some(pipe) = pipe {
+            stderr.follow(pipe)?;
+        }
+        Ok(Self { pid, exited, exit_status: None, stderr })
+    }
+
+    /// Waits for the engine's end: `exited with code 1`, `was killed by signal 9 (SIGKILL)`.
+    pub async fn exit_status(&mut self) -> String {
+        if let Some(known) = &self.exit_status {
+            return known.clone();
+        }
+        let status = match (&mut self.exited).await {
+            Ok(Ok(status)) => describe(status),
+            Ok(Err(error)) => format!("ended: {error}"),
+            Err(_) => "ended: its supervisor is gone".to_owned(),
+        };
+        self.exit_status = Some(status.clone());
+        status
     }
 
     /// Asks the engine to end.
@@ -60,7 +113,11 @@ impl Engine {
         self.signal(Signal::KILL);
     }
 
+    /// Never to a process that has ended: its number may be another's by now.
     fn signal(&self, signal: Signal) {
+        if self.exit_status.is_some() {
+            return;
+        }
         if let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) {
             let _ = kill_process(pid, signal); // it may have ended by itself
         }
@@ -97,9 +154,7 @@ fn engine_args(args: &ServeArgs, model: &ModelSource) -> Vec<String> {
     all
 }
 
-/// `exited with code 1`, `was killed by signal 9 (SIGKILL)`.
-#[must_use]
-pub fn describe(status: ExitStatus) -> String {
+fn describe(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("exited with code {code}"),
         (None, Some(signal)) => {

@@ -11,6 +11,7 @@ use crate::clock::MonoNanos;
 use crate::detokenizer::{BatchStrOutput, StrOutput};
 use crate::io_struct::{
     AbortKind, BatchTokenIdOutput, EngineEvent, EngineOutput, Envelope, FinishReason, HealthCheckOutput, Purpose, Rid,
+    ToEngine,
 };
 use crate::telemetry::labels::{Hop, RequestOutcome};
 
@@ -74,6 +75,7 @@ impl TokenizerManager {
     pub fn note(&self, event: Envelope<EngineEvent>) {
         let Envelope { msg, sent_at } = event;
         self.inner.ledger.note(&msg, sent_at);
+        self.inner.incidents.note(&msg, sent_at);
         match msg {
             EngineEvent::Heartbeat(heartbeat) => self.inner.engine.heartbeat(heartbeat),
             EngineEvent::StepBegan(step) => self.inner.engine.step_began(step, sent_at),
@@ -87,7 +89,29 @@ impl TokenizerManager {
         }
     }
 
-    /// The engine is gone: everybody who waits for it hears so.
+    /// The engine is gone. Probes, and requests that have output already, hear so; the others wait for the next one.
+    /// Returns how many ended and how many wait.
+    pub fn engine_lost(&self, reason: &str) -> (usize, usize) {
+        self.inner.engine.died(reason.to_owned());
+        let ended = self.inner.table.end_epoch();
+        for (rid, entry) in &ended {
+            self.end(rid, entry, RequestOutcome::Error);
+            entry.state.push(engine_dead(reason, entry));
+        }
+        (ended.iter().filter(|(_, entry)| entry.purpose == Purpose::Serve).count(), self.inner.table.len())
+    }
+
+    /// Another engine is ready: it is sent what the one before left without output. Returns how many requests.
+    pub fn resend(&self) -> usize {
+        self.inner.table.resend(|rid, input, epoch| {
+            let now = MonoNanos::now();
+            self.inner.ledger.engine_lost(rid, now);
+            self.inner.ledger.enter(rid, Hop::IpcToEngine, now);
+            self.send(ToEngine::Generate(input.clone()), epoch);
+        })
+    }
+
+    /// There will be no engine any more: everybody who waits for one hears so.
     pub fn engine_died(&self, reason: &str) {
         self.inner.engine.died(reason.to_owned());
         for (rid, entry) in self.inner.table.drain() {
@@ -154,6 +178,7 @@ impl TokenizerManager {
         let mut newest_before = None;
         let entry = self.inner.table.update(rid, |entry| {
             newest_before = entry.newest.replace((now, completion_tokens));
+            entry.input = None; // what has begun is never begun again
         })?;
         if entry.purpose == Purpose::Serve {
             self.measure(&entry, newest_before, now, completion_tokens);

@@ -131,7 +131,7 @@ impl TokenizerManager {
         self.submit(input, None, began)
     }
 
-    /// Table, detokenizer, ledger, socket: in this order, so that the answer finds everybody prepared.
+    /// Table, detokenizer, ledger, socket: the answer finds everybody prepared.
     fn submit(
         &self,
         input: TokenizedGenerateReqInput,
@@ -148,17 +148,22 @@ impl TokenizerManager {
             submitted: began,
             admitted: None,
             newest: None,
+            input: endpoint.is_some().then(|| Arc::new(input.clone())),
+            epoch: 0,
         };
-        self.inner.table.insert(&rid, entry).map_err(|refused| refusal(&refused, &rid))?;
-        self.inner.detokenizer.register(&rid, &input.sampling_params);
-        self.inner.ledger.begin(&rid, current_root(), began);
-        self.inner.ledger.enter(&rid, Hop::Submit, began);
         let prompt_ids: Arc<[TokenId]> = input.input_ids.as_slice().into();
-        let submitted = MonoNanos::now();
-        self.inner.ledger.leave(&rid, Hop::Submit, submitted);
-        self.inner.ledger.enter(&rid, Hop::IpcToEngine, submitted);
-        self.send(ToEngine::Generate(input));
-        if self.inner.engine.is_dead() {
+        let root = current_root();
+        let send = |epoch| {
+            self.inner.detokenizer.register(&rid, &input.sampling_params);
+            self.inner.ledger.begin(&rid, root, began);
+            self.inner.ledger.enter(&rid, Hop::Submit, began);
+            let submitted = MonoNanos::now();
+            self.inner.ledger.leave(&rid, Hop::Submit, submitted);
+            self.inner.ledger.enter(&rid, Hop::IpcToEngine, submitted);
+            self.send(ToEngine::Generate(input), epoch);
+        };
+        self.inner.table.insert(&rid, entry, send).map_err(|refused| refusal(&refused, &rid))?;
+        if self.inner.status.report().engine_dead {
             self.fail(&rid, "the engine is dead"); // it died between the check and the entry
         }
         let books = endpoint

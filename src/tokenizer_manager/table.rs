@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as MapEntry;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::request::RequestState;
 use crate::clock::MonoNanos;
-use crate::io_struct::{Purpose, Rid};
+use crate::io_struct::{Purpose, Rid, TokenizedGenerateReqInput};
 use crate::telemetry::labels::RequestEndpoint;
 use crate::telemetry::metrics::InFlight;
 
@@ -30,7 +31,14 @@ pub struct Entry {
     pub admitted: Option<Arc<InFlight>>,
     /// When its newest token came, and how many there were.
     pub newest: Option<(MonoNanos, u32)>,
+    /// What the engine was sent, kept as long as nothing has come back: another engine can be sent it again.
+    pub input: Option<Arc<TokenizedGenerateReqInput>>,
+    /// The engine that it was sent to.
+    pub epoch: Epoch,
 }
+
+/// Counts engines: 0 is the first, each restart makes a new one.
+pub type Epoch = u64;
 
 /// Why a request cannot be entered.
 #[derive(Debug, PartialEq, Eq)]
@@ -45,18 +53,27 @@ pub enum Refused {
 #[derive(Debug, Default)]
 pub struct RequestTable {
     live: Mutex<HashMap<Rid, Entry>>,
+    epoch: AtomicU64,
 }
 
 impl RequestTable {
-    /// Enters a request.
-    pub fn insert(&self, rid: &Rid, entry: Entry) -> Result<(), Refused> {
+    /// The present engine.
+    pub fn epoch(&self) -> Epoch {
+        self.epoch.load(Relaxed)
+    }
+
+    /// Enters a request for the present engine; `send` is called with it before any other engine can be the present
+    /// one.
+    pub fn insert(&self, rid: &Rid, mut entry: Entry, send: impl FnOnce(Epoch)) -> Result<(), Refused> {
         let mut live = self.live();
+        entry.epoch = self.epoch();
         if live.len() >= MAX_LIVE_REQUESTS {
             return Err(Refused::Full);
         }
         match live.entry(rid.clone()) {
             MapEntry::Occupied(_) => Err(Refused::Duplicate),
             MapEntry::Vacant(place) => {
+                send(entry.epoch);
                 place.insert(entry);
                 Ok(())
             }
@@ -74,6 +91,28 @@ impl RequestTable {
     /// Takes a request out.
     pub fn remove(&self, rid: &Rid) -> Option<Entry> {
         self.live().remove(rid)
+    }
+
+    /// The present engine is gone. Takes out what cannot be given to another one: probes, and requests that have
+    /// output already.
+    pub fn end_epoch(&self) -> Vec<(Rid, Entry)> {
+        let mut live = self.live();
+        self.epoch.fetch_add(1, Relaxed);
+        live.extract_if(|_, entry| entry.purpose != Purpose::Serve || entry.newest.is_some()).collect()
+    }
+
+    /// Calls `send` for what was sent to an engine before the present one.
+    pub fn resend(&self, mut send: impl FnMut(&Rid, &TokenizedGenerateReqInput, Epoch)) -> usize {
+        let epoch = self.epoch();
+        let mut sent = 0;
+        for (rid, entry) in self.live().iter_mut().filter(|(_, entry)| entry.epoch < epoch) {
+            if let Some(input) = &entry.input {
+                send(rid, input, epoch);
+                entry.epoch = epoch;
+                sent += 1;
+            }
+        }
+        sent
     }
 
     /// Takes all out.

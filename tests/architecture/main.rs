@@ -20,6 +20,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "server_status",
             "engine_view",
             "probe_ledger",
+            "incidents",
             "config",
             "clock",
             "telemetry",
@@ -35,6 +36,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "server_status",
             "engine_view",
             "probe_ledger",
+            "incidents",
             "config",
             "clock",
             "telemetry",
@@ -49,6 +51,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("server_status", &["clock", "telemetry"]),
     ("engine_view", &["io_struct", "clock"]),
     ("probe_ledger", &["engine_view", "io_struct", "clock", "telemetry"]),
+    ("incidents", &["probe_ledger", "io_struct", "clock", "telemetry::labels"]),
     ("model_hub", &["io_struct"]),
     ("clock", &[]),
     ("telemetry", &[]),
@@ -60,6 +63,9 @@ const FRONTEND_CRATES: &[&str] =
     &["axum", "tower", "tower_http", "prometheus", "opentelemetry", "opentelemetry_sdk", "opentelemetry_otlp"];
 
 const MAX_LINES: usize = 400;
+
+/// Where the passing of time is the purpose: a script's latencies, the wait before a restart.
+const TIME_ITSELF: &[&str] = &["model_runner::scripted", "runtime::restarts"];
 
 /// What ends up in the server.
 fn sources() -> Vec<Source> {
@@ -178,9 +184,9 @@ fn nothing_sleeps() {
         &sources(),
         "Wait for the thing itself: a `watch`, a `Notify`, a channel, a condition variable, an `interval` for a beat.",
         |source| {
-            let is_script = source.module.starts_with(&["model_runner".to_owned(), "scripted".to_owned()]);
+            let is_one_of_them = TIME_ITSELF.contains(&source.module.join("::").as_str());
             let sleeps =
-                source.paths.iter().filter(|path| !is_script && path.last().is_some_and(|name| name == "sleep"));
+                source.paths.iter().filter(|path| !is_one_of_them && path.last().is_some_and(|name| name == "sleep"));
             sleeps.map(|path| path.join("::")).collect()
         },
     );

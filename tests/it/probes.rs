@@ -123,7 +123,7 @@ async fn slow_chunks_are_no_outage() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_engine_is_known_at_once() {
-    let mut server = Server::start(&["--model=scripted:step_ms=50"]).await;
+    let mut server = Server::start(&["--model=scripted:step_ms=50", "--engine-restarts=0"]).await;
     let in_flight = async { generate(&server, 10, 4000).await };
     let kill = async {
         eventually(MOMENT, async || server.metric("radiosonde_num_running_reqs").await == 1.0).await;

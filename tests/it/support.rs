@@ -8,12 +8,11 @@ mod tests;
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
 pub use process_tree::is_running;
-use radiosonde::io_struct::ModelSource;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::mpsc;
 use tokio::time::{self, Instant};
@@ -27,6 +26,7 @@ pub struct Server {
     url: String,
     log: Arc<Mutex<String>>,
     client: reqwest::Client,
+    _incidents: tempfile::TempDir,
 }
 
 impl Server {
@@ -57,6 +57,8 @@ impl Server {
 
     /// Starts any program that says where it listens as `radiosonde` does.
     pub async fn spawn(mut command: Command) -> Self {
+        let incidents = tempfile::tempdir().unwrap();
+        command.env("RADIOSONDE_INCIDENTS", incidents.path());
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let log = Arc::new(Mutex::new(String::new()));
         let (url_sender, mut url) = mpsc::unbounded_channel();
@@ -66,7 +68,8 @@ impl Server {
                 url_sender.send(url.to_owned()).ok();
             }
         });
-        let mut server = Self { child, url: String::new(), log, client: reqwest::Client::new() };
+        let client = reqwest::Client::new();
+        let mut server = Self { child, url: String::new(), log, client, _incidents: incidents };
         match time::timeout(START_LIMIT, url.recv()).await {
             Ok(Some(url)) => server.url = url,
             _ => panic!("the server does not listen\n{}", server.log()),
@@ -178,17 +181,9 @@ pub async fn eventually(limit: Duration, mut condition: impl AsyncFnMut() -> boo
     }
 }
 
-/// The real model: `RADIOSONDE_TEST_MODEL`, or the default one, fetched if need be.
+/// The default model's file, fetched if need be.
 pub async fn real_model() -> PathBuf {
-    static MODEL: OnceLock<PathBuf> = OnceLock::new();
-    let find = || {
-        let model = std::env::var_os("RADIOSONDE_TEST_MODEL").map(PathBuf::from);
-        model.unwrap_or_else(|| match radiosonde::model_hub::resolve(None) {
-            Ok(ModelSource::Gguf(path)) => path,
-            other => panic!("the default model: {other:?}"),
-        })
-    };
-    tokio::task::spawn_blocking(move || MODEL.get_or_init(find).clone()).await.unwrap()
+    tokio::task::spawn_blocking(radiosonde::model_hub::default_model).await.unwrap().unwrap()
 }
 
 /// Appends each line to `log`, in the background, until the pipe ends.

@@ -14,6 +14,8 @@ const REMOTE: &str = "00-0123456789abcdef0123456789abcdef-2222222222222222-01";
 const TRACE: &str = "0123456789abcdef0123456789abcdef";
 const PARENT: &str = "2222222222222222";
 const MOMENT: Duration = Duration::from_secs(10);
+/// Its second step never ends, and its engine is not started again.
+const DOOMED: [&str; 2] = ["--model=scripted:stuck_step=2,stuck_ms=60000", "--engine-restarts=0"];
 const KEYS: [&str; 8] = [
     "probe.branch",
     "probe.outcome",
@@ -141,7 +143,7 @@ async fn a_probe_of_a_stopped_engine() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_probe_whose_engine_dies_under_it() {
-    let (server, collector) = traced(OtlpProtocol::Grpc, &["--model=scripted:stuck_step=2,stuck_ms=60000"]).await;
+    let (server, collector) = traced(OtlpProtocol::Grpc, &DOOMED).await;
     let kill = async {
         eventually(MOMENT, async || server.metric("radiosonde_scheduler_step_age_seconds").await > 0.0).await;
         server.signal_engine(Signal::KILL);
@@ -161,7 +163,7 @@ async fn a_probe_whose_engine_dies_under_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_probe_of_an_engine_that_is_dead_already() {
-    let (server, collector) = traced(OtlpProtocol::Grpc, &["--model=scripted"]).await;
+    let (server, collector) = traced(OtlpProtocol::Grpc, &DOOMED).await;
     server.signal_engine(Signal::KILL);
     eventually(MOMENT, async || server.metric("radiosonde_engine_up").await == 0.0).await;
     assert_eq!(probe(&server, "/health").await, 503);

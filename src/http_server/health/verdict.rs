@@ -125,6 +125,10 @@ impl Probe {
         if let Some(diagnosis) = diagnosis {
             autopsy = autopsy.failed(flight.as_ref(), &scene, diagnosis);
         }
+        match autopsy.outcome {
+            ProbeOutcome::Ok => manager.incidents().probe_succeeded(),
+            _ => manager.incidents().probe_failed(&autopsy),
+        }
         self.publish(&autopsy, now.since(self.began));
         manager.ledger().keep(autopsy)
     }

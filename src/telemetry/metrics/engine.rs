@@ -17,6 +17,7 @@ pub struct EngineMetrics {
     step_duration: HistogramVec,
     health_check_outputs: IntCounter,
     transitions: IntCounterVec,
+    restarts: IntCounter,
 }
 
 impl EngineMetrics {
@@ -38,6 +39,11 @@ impl EngineMetrics {
                 registry,
                 "radiosonde_health_check_outputs_received_total",
                 "Dedicated answers to probes that met a busy scheduler, as received by this frontend.",
+            )?,
+            restarts: counter(
+                registry,
+                "radiosonde_engine_restarts_total",
+                "Engines that were started because the one before was gone. Each one has a report at /debug/incidents.",
             )?,
             transitions: counter_vec(
                 registry,
@@ -61,6 +67,11 @@ impl EngineMetrics {
     /// A `HealthCheckOutput` came.
     pub fn health_check_output_received(&self) {
         self.health_check_outputs.inc();
+    }
+
+    /// An engine is started in place of another.
+    pub fn restarted(&self) {
+        self.restarts.inc();
     }
 
     /// The server's status changed.

@@ -6,12 +6,9 @@ use candle_core::quantized::gguf_file::{Value, write};
 
 use super::*;
 
-/// The default model's file: `RADIOSONDE_TEST_MODEL`, or where the model hub keeps it.
+/// The default model's file.
 pub(crate) fn model_file() -> PathBuf {
-    let kept = || Some(dirs::cache_dir()?.join("radiosonde/models/SmolLM2-135M-Instruct.Q4_1.gguf"));
-    let path = std::env::var_os("RADIOSONDE_TEST_MODEL").map(PathBuf::from).or_else(kept);
-    path.filter(|path| path.is_file())
-        .expect("set RADIOSONDE_TEST_MODEL to the default model's GGUF file, or start radiosonde once to fetch it")
+    crate::model_hub::default_model().unwrap()
 }
 
 fn ids(raw: &[u32]) -> Vec<TokenId> {
