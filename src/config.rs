@@ -20,9 +20,9 @@ pub struct Cli {
 
 const LONG_ABOUT: &str = "An LLM generation server whose health probe tells the truth.
 
-A probe (GET /health or /health_generate) is a real minimal request. An idle scheduler runs it, a busy one answers it
-after its next batch result. Either way the answer proves that the model moved; if it does not come, the probe says
-which hop is sick and why, and writes the whole trace.";
+A probe (GET /health or /health_generate) is a real minimal request. An idle scheduler runs it, a busy one answers \
+it after its next batch result. Either way the answer proves that the model moved; if it does not come, the probe \
+says which hop is sick and why, and writes the whole trace.";
 
 const AFTER_HELP: &str = "Examples:
   radiosonde                                      fetch the default model and serve it on 127.0.0.1:30000
@@ -107,7 +107,7 @@ pub struct ModelArgs {
     /// The most tokens of one request, prompt and output together; at most and by default what the model was made for.
     #[arg(long, value_name = "TOKENS", env = "RADIOSONDE_CONTEXT_LENGTH")]
     pub context_length: Option<u32>,
-    /// Compute threads. Default: one for each physical core that this process may use.
+    /// Compute threads. Default: one for each core that this process may use.
     #[arg(long, value_name = "N", env = "RADIOSONDE_THREADS")]
     pub threads: Option<usize>,
 }

@@ -150,6 +150,7 @@ impl TokenizerManager {
             newest: None,
             input: endpoint.is_some().then(|| Arc::new(input.clone())),
             epoch: 0,
+            sends: 0,
         };
         let prompt_ids: Arc<[TokenId]> = input.input_ids.as_slice().into();
         let root = current_root();

@@ -35,7 +35,12 @@ pub struct Entry {
     pub input: Option<Arc<TokenizedGenerateReqInput>>,
     /// The engine that it was sent to.
     pub epoch: Epoch,
+    /// How many engines it was sent to.
+    pub sends: u32,
 }
+
+/// A request that two engines have died with is not given to a third: it may be what kills them.
+const MAX_SENDS: u32 = 2;
 
 /// Counts engines: 0 is the first, each restart makes a new one.
 pub type Epoch = u64;
@@ -66,7 +71,7 @@ impl RequestTable {
     /// one.
     pub fn insert(&self, rid: &Rid, mut entry: Entry, send: impl FnOnce(Epoch)) -> Result<(), Refused> {
         let mut live = self.live();
-        entry.epoch = self.epoch();
+        (entry.epoch, entry.sends) = (self.epoch(), 1);
         if live.len() >= MAX_LIVE_REQUESTS {
             return Err(Refused::Full);
         }
@@ -93,12 +98,18 @@ impl RequestTable {
         self.live().remove(rid)
     }
 
-    /// The present engine is gone. Takes out what cannot be given to another one: probes, and requests that have
-    /// output already.
+    /// The present engine is gone. Takes out what is not given to another one: probes, requests that have output
+    /// already, and those that have had their second chance.
     pub fn end_epoch(&self) -> Vec<(Rid, Entry)> {
         let mut live = self.live();
-        self.epoch.fetch_add(1, Relaxed);
-        live.extract_if(|_, entry| entry.purpose != Purpose::Serve || entry.newest.is_some()).collect()
+        let epoch = self.epoch.fetch_add(1, Relaxed);
+        let was_with_it = |entry: &Entry| entry.epoch == epoch;
+        live.extract_if(|_, entry| {
+            entry.purpose != Purpose::Serve
+                || entry.newest.is_some()
+                || (entry.sends >= MAX_SENDS && was_with_it(entry))
+        })
+        .collect()
     }
 
     /// Calls `send` for what was sent to an engine before the present one.
@@ -109,6 +120,7 @@ impl RequestTable {
             if let Some(input) = &entry.input {
                 send(rid, input, epoch);
                 entry.epoch = epoch;
+                entry.sends += 1;
                 sent += 1;
             }
         }

@@ -155,3 +155,23 @@ async fn failed_probes_of_one_cause_are_one_report() {
         assert_eq!(newest["probe"]["stalled_at"], "ipc.to_engine");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_two_engines_died_with_is_given_up() {
+    let server = Server::start(&["--model=scripted:step_ms=2000"]).await;
+    let request = async { generate(&server, 1).await };
+    let kills = async {
+        for times in [0.0, 1.0] {
+            eventually(MOMENT, async || {
+                let restarts = server.metric("radiosonde_engine_restarts_total").await;
+                (restarts, server.metric("radiosonde_num_running_reqs").await) == (times, 1.0)
+            })
+            .await;
+            server.signal_engine(Signal::KILL);
+        }
+    };
+    let ((status, answer), ()) = tokio::join!(request, kills);
+    assert_eq!(status, 503, "it may be what kills them: {answer}");
+    eventually(MOMENT, async || is_up_again(&server, 2.0).await).await;
+    assert_eq!(server.metric("radiosonde_request_table_size").await, 0.0);
+}
