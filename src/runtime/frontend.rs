@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::engine_link::EngineLink;
-use super::{RuntimeError, drain, listen, telemetry_config};
+use super::{RuntimeError, canary, drain, listen, telemetry_config};
 use crate::config::{FrontendArgs, HttpArgs};
 use crate::http_server;
 use crate::http_server::admin::FrontendVitals;
@@ -57,7 +57,10 @@ impl Frontend {
         let transitions = Arc::clone(&telemetry.metrics);
         let status = Arc::new(StatusBoard::new(move |from, to| transitions.engine.status_changed(from, to)));
         let ledger = Arc::new(ProbeLedger::new(Arc::clone(&telemetry.tracers)));
-        let (manager, queue) = TokenizerManager::new(ledger, status, Arc::clone(&telemetry.metrics));
+        let drills = super::drills(&args.drills);
+        super::drill_workers(&drills);
+        let (manager, queue) = TokenizerManager::new(ledger, status, Arc::clone(&telemetry.metrics), drills);
+        canary::start(manager.lag())?;
         let vitals = FrontendVitals::new(manager.clone(), args.health_check_timeout);
         telemetry.metrics.watch(Arc::new(vitals)).map_err(telemetry::TelemetryError::from)?;
         let health = HealthState {
@@ -184,7 +187,11 @@ async fn attend(frontend: &Frontend, engine: &Path, queue: ToEngineQueue) -> Run
 /// # Errors
 /// The operating system refuses threads.
 pub fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(2).thread_name("frontend").enable_all().build()
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(super::FRONTEND_WORKERS)
+        .thread_name("frontend")
+        .enable_all()
+        .build()
 }
 
 /// Says on standard output where the server listens, as soon as it does.

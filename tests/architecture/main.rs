@@ -10,7 +10,7 @@ use source::{Source, root, rust_files};
 /// Who may import whom, stations in flow order. A station may always import itself; `main` and `runtime` are not listed,
 /// because they wire everything; a crate that is not listed is open to all.
 const IMPORTS: &[(&str, &[&str])] = &[
-    ("config", &[]),
+    ("config", &["io_struct"]),
     (
         "http_server",
         &[
@@ -32,8 +32,10 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "io_struct",
             "ipc",
             "detokenizer",
+            "drills",
             "server_status",
             "engine_view",
+            "runtime_lag",
             "probe_ledger",
             "config",
             "clock",
@@ -43,13 +45,15 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("tokenizer", &["io_struct", "clock"]),
     ("io_struct", &["clock", "telemetry::labels"]),
     ("ipc", &["io_struct", "clock"]),
-    ("scheduler", &["model_runner", "io_struct", "config", "clock", "telemetry::labels"]),
+    ("scheduler", &["model_runner", "drills", "io_struct", "config", "clock", "telemetry::labels"]),
     ("model_runner", &["tokenizer::bytes", "io_struct", "config", "clock", "telemetry::labels"]),
     ("detokenizer", &["tokenizer", "io_struct"]),
     ("server_status", &["clock", "telemetry"]),
-    ("engine_view", &["io_struct", "clock"]),
+    ("engine_view", &["io_struct", "clock", "telemetry::labels"]),
+    ("runtime_lag", &["clock"]),
     ("probe_ledger", &["engine_view", "io_struct", "clock", "telemetry"]),
     ("model_hub", &["io_struct"]),
+    ("drills", &["model_runner", "io_struct", "clock"]),
     ("clock", &[]),
     ("telemetry", &[]),
 ];
