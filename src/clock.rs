@@ -20,6 +20,12 @@ impl MonoNanos {
         Self(secs * 1_000_000_000 + nanos)
     }
 
+    /// The time `later` after this.
+    #[must_use]
+    pub fn after(self, later: Duration) -> Self {
+        Self(self.0.saturating_add(u64::try_from(later.as_nanos()).unwrap_or(u64::MAX)))
+    }
+
     /// How long ago `earlier` was; zero if it lies ahead.
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::io_struct::Fault;
+
 /// The command line. Every flag can also be given as an environment variable.
 #[derive(Debug, Parser)]
 #[command(name = "radiosonde", version, about, long_about = LONG_ABOUT, after_help = AFTER_HELP)]
@@ -94,6 +96,9 @@ pub struct EngineArgs {
     #[command(flatten)]
     #[expect(missing_docs, reason = "the section says it")]
     pub log: LogArgs,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "the section says it")]
+    pub drills: DrillArgs,
 }
 
 /// Which model, and how to run it.
@@ -164,6 +169,22 @@ pub struct HttpArgs {
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_duration,
           env = "RADIOSONDE_DRAIN_TIMEOUT")]
     pub drain_timeout: Duration,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "the section says it")]
+    pub drills: DrillArgs,
+}
+
+/// Faults on purpose.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Drills")]
+pub struct DrillArgs {
+    /// Let faults be switched on by `POST /debug/fault` and `--fault`. Never where users are served: whoever reaches the
+    /// port can then break the server. See docs/drills.md.
+    #[arg(long, env = "RADIOSONDE_ENABLE_DRILLS")]
+    pub enable_drills: bool,
+    /// A fault that is on from the start, as in `slow_load:seconds=20`; may be repeated.
+    #[arg(long, value_name = "FAULT", requires = "enable_drills", env = "RADIOSONDE_FAULT", value_delimiter = ';')]
+    pub fault: Vec<Fault>,
 }
 
 /// What happens when the engine dies.

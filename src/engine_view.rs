@@ -1,5 +1,7 @@
 //! What the frontend knows of the engine without asking it.
 
+pub mod kernel;
+
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -7,6 +9,7 @@ use tokio::sync::watch;
 
 use crate::clock::MonoNanos;
 use crate::io_struct::{Heartbeat, StepInFlight, StepInfo};
+use crate::telemetry::labels::Hop;
 
 /// The state of the connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,6 +33,7 @@ pub enum Link {
 pub struct EngineView {
     seen: Mutex<Seen>,
     link: watch::Sender<Link>,
+    paused: watch::Sender<bool>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -38,11 +42,13 @@ struct Seen {
     heartbeat_at: MonoNanos,
     step: Option<StepInFlight>,
     last_step: u64,
+    /// What keeps the frontend from reading the engine's socket, and since when.
+    away: Option<(Hop, MonoNanos)>,
 }
 
 impl Seen {
     fn nothing() -> Self {
-        Self { heartbeat: Heartbeat::default(), heartbeat_at: MonoNanos::now(), step: None, last_step: 0 }
+        Self { heartbeat: Heartbeat::default(), heartbeat_at: MonoNanos::now(), step: None, last_step: 0, away: None }
     }
 }
 
@@ -55,13 +61,20 @@ pub struct EngineSnapshot {
     pub heartbeat: Heartbeat,
     /// How long ago it came; since the start of this process, before the first.
     pub heartbeat_age: Duration,
+    /// How long the scheduler's loop had not turned when the last heartbeat was sent.
+    pub loop_stood: Duration,
     /// The step in flight and its age.
     pub step: Option<(StepInfo, Duration)>,
+    /// Since when the frontend has not been back at the engine's socket, and what keeps it.
+    pub away_from_socket: Option<(Hop, Duration)>,
+    /// The scheduler holds its batches.
+    pub paused: bool,
 }
 
 impl Default for EngineView {
     fn default() -> Self {
-        Self { seen: Mutex::new(Seen::nothing()), link: watch::Sender::new(Link::Connecting) }
+        let link = watch::Sender::new(Link::Connecting);
+        Self { seen: Mutex::new(Seen::nothing()), link, paused: watch::Sender::new(false) }
     }
 }
 
@@ -75,7 +88,10 @@ impl EngineView {
             link: self.link.borrow().clone(),
             heartbeat: seen.heartbeat,
             heartbeat_age: now.since(seen.heartbeat_at),
+            loop_stood: seen.heartbeat_at.since(seen.heartbeat.last_turn),
             step: seen.step.map(|flight| (flight.step, now.since(flight.began))),
+            away_from_socket: seen.away.map(|(hop, since)| (hop, now.since(since))),
+            paused: *self.paused.borrow(),
         }
     }
 
@@ -91,8 +107,30 @@ impl EngineView {
         matches!(*self.link.borrow(), Link::Dead { .. })
     }
 
+    /// Hears of pauses of generation.
+    #[must_use]
+    pub fn watch_paused(&self) -> watch::Receiver<bool> {
+        self.paused.subscribe()
+    }
+
+    /// Generation is paused, or continues.
+    pub fn set_paused(&self, paused: bool) {
+        self.paused.send_if_modified(|before| std::mem::replace(before, paused) != paused);
+    }
+
+    /// The frontend holds something that it has read, and is on its way to `hop` with it.
+    pub fn leaves_socket(&self, hop: Hop) {
+        self.seen().away = Some((hop, MonoNanos::now()));
+    }
+
+    /// The frontend is ready to read again.
+    pub fn back_at_socket(&self) {
+        self.seen().away = None;
+    }
+
     /// The connection stands; what was seen of an engine before this one is forgotten.
     pub fn connected(&self, pid: u32) {
+        self.set_paused(false);
         *self.seen() = Seen::nothing();
         self.link.send_replace(Link::Connected { pid });
     }
@@ -102,15 +140,16 @@ impl EngineView {
         self.link.send_replace(Link::Dead { reason });
     }
 
-    /// A heartbeat came.
-    pub fn heartbeat(&self, heartbeat: Heartbeat) {
+    /// A heartbeat came that was sent at `sent_at`.
+    pub fn heartbeat(&self, heartbeat: Heartbeat, sent_at: MonoNanos) {
+        self.set_paused(heartbeat.paused);
         let mut seen = self.seen();
         if let Some(flight) = heartbeat.step.filter(|flight| flight.step.number > seen.last_step) {
             seen.last_step = flight.step.number;
             seen.step = Some(flight);
         }
         seen.heartbeat = heartbeat;
-        seen.heartbeat_at = MonoNanos::now();
+        seen.heartbeat_at = sent_at;
     }
 
     /// A step began.

@@ -4,7 +4,9 @@ pub mod health;
 pub mod generate;
 pub mod openai;
 pub mod sampling;
+pub mod pause;
 pub mod admin;
+pub mod drills;
 pub mod trace_layer;
 pub mod error;
 
@@ -36,6 +38,7 @@ pub fn router(health: HealthState, max_body_bytes: usize) -> Router {
         .with_state(health);
     let requests = generate::routes()
         .merge(openai::routes())
+        .merge(pause::routes())
         .with_state(ApiState { tokenizer_manager: manager })
         .layer(DefaultBodyLimit::max(max_body_bytes))
         .route_layer(middleware::from_fn_with_state(metrics, count_refusals));
@@ -45,6 +48,7 @@ pub fn router(health: HealthState, max_body_bytes: usize) -> Router {
         .route("/debug/probes", get(admin::probes))
         .route("/debug/probes/{probe_id}", get(admin::probe))
         .route("/debug/incidents", get(admin::incidents))
+        .route("/debug/fault", drills::route())
         .with_state(admin);
     traced.merge(untraced).fallback(not_found).method_not_allowed_fallback(method_not_allowed).layer(
         CatchPanicLayer::custom(|_| {

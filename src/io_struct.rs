@@ -1,12 +1,14 @@
 //! Every message between the processes, in the order in which a request meets them.
 
 pub mod ids;
+pub mod fault;
 pub mod sampling_params;
 
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+pub use fault::{Fault, FaultSide};
 pub use ids::{HttpWorkerIpc, ProbeId, Rid, TokenId};
 pub use sampling_params::SamplingParams;
 
@@ -14,7 +16,7 @@ use crate::clock::MonoNanos;
 use crate::telemetry::labels::{Hop, ProbeBranch, RequestOutcome, StepPhase};
 
 /// The version of this module's wire form. Both sides say theirs first and refuse another's.
-pub const PROTOCOL_VERSION: u32 = 1;
+pub const PROTOCOL_VERSION: u32 = 2;
 
 /// A payload on its way to the next station.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -63,6 +65,27 @@ pub enum ToEngine {
     Generate(TokenizedGenerateReqInput),
     /// Forget a request or a probe, wherever it is.
     Abort(AbortReq),
+    /// Run no batch until [`ToEngine::Continue`].
+    Pause(PauseMode),
+    /// Run batches again.
+    Continue,
+    /// A drill begins; ignored without `--enable-drills`.
+    Fault(Fault),
+    /// All drills end.
+    FaultsOff,
+}
+
+/// What becomes of the requests that a pause finds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PauseMode {
+    /// They end. SGLang's default.
+    #[default]
+    Abort,
+    /// They give their KV pages back and start again later, without a token lost or changed.
+    Retract,
+    /// They stay where they are, with their KV pages.
+    InPlace,
 }
 
 /// A request as the scheduler sees it: ids only.
@@ -259,6 +282,8 @@ pub enum EngineEvent {
     StepBegan(StepInfo),
     /// The step with this number ended.
     StepEnded(StepInfo),
+    /// The scheduler holds its batches, or does not any more.
+    Paused(bool),
     /// Every 250 ms, from a thread that is not the scheduler's.
     Heartbeat(Heartbeat),
 }
@@ -310,4 +335,10 @@ pub struct Heartbeat {
     pub outbox: u32,
     /// Requests that had to give their KV pages back, in all.
     pub retractions: u64,
+    /// When the scheduler's loop last turned.
+    pub last_turn: MonoNanos,
+    /// What the head of the queue lacks in the KV pool, in tokens.
+    pub kv_lacking_tokens: u32,
+    /// The scheduler holds its batches.
+    pub paused: bool,
 }

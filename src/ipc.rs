@@ -198,7 +198,7 @@ mod tests {
         let stranger = Hello { protocol: 99, ..hello(worker) };
         near.send(encode(&stranger).unwrap()).await.unwrap();
         let refused = welcome(&mut far).await.unwrap_err().to_string();
-        assert!(refused.contains("speaks protocol 99, this process speaks 1"), "{refused}");
+        assert!(refused.contains("speaks protocol 99, this process speaks 2"), "{refused}");
     }
 
     #[tokio::test]

@@ -54,6 +54,9 @@ pub enum ForwardError {
     /// The batch does not fit the model: a token, a position or a page that does not exist.
     #[error("batch refused: {0}")]
     Batch(String),
+    /// A drill said so.
+    #[error("a drill: fail_step")]
+    Drill,
     /// A script said so.
     #[error("scripted failure of step {0}")]
     Scripted(u64),

@@ -83,7 +83,7 @@ impl ProbeLedger {
                     }
                 }
             }
-            EngineEvent::StepEnded(_) | EngineEvent::Heartbeat(_) => {}
+            EngineEvent::StepEnded(_) | EngineEvent::Paused(_) | EngineEvent::Heartbeat(_) => {}
         }
     }
 
@@ -106,10 +106,21 @@ impl ProbeLedger {
     /// The flight ends, at `at`, in whatever way: its hops become spans, what is unfinished is marked so. `None` if it
     /// has ended before.
     pub fn end(&self, rid: &Rid, at: MonoNanos) -> Option<Flight> {
-        let flight = self.flights().remove(rid)?;
-        let spans = self.hop_spans(&flight);
-        spans::write_hops(&self.tracers, &flight.root, &spans, self.anchor.wall(at));
+        let flight = self.land(rid)?;
+        self.write(&flight, at);
         Some(flight)
+    }
+
+    /// The flight is over, and not yet written: what is heard of it from now on comes too late.
+    #[must_use]
+    pub fn land(&self, rid: &Rid) -> Option<Flight> {
+        self.flights().remove(rid)
+    }
+
+    /// The second half of [`Self::end`].
+    pub fn write(&self, flight: &Flight, at: MonoNanos) {
+        let spans = self.hop_spans(flight);
+        spans::write_hops(&self.tracers, &flight.root, &spans, self.anchor.wall(at));
     }
 
     /// Flights under way.

@@ -8,11 +8,13 @@ pub mod engine_ipc;
 pub mod supervisor;
 pub mod restarts;
 pub mod drain;
+pub mod canary;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 
-use crate::config::{self, LogArgs, TelemetryArgs};
+use crate::config::{self, DrillArgs, LogArgs, TelemetryArgs};
+use crate::drills::Drills;
 use crate::telemetry::{self, LogConfig, OtlpConfig, TelemetryConfig};
 
 /// Why a command ends with a failure.
@@ -58,6 +60,22 @@ pub fn listen(host: IpAddr, port: u16) -> Result<TcpListener, RuntimeError> {
     let listener = TcpListener::bind(address).map_err(|source| RuntimeError::Listen { address, source })?;
     listener.set_nonblocking(true)?;
     Ok(listener)
+}
+
+/// What may go wrong on purpose.
+fn drills(args: &DrillArgs) -> Drills {
+    if args.enable_drills { Drills::enabled(&args.fault) } else { Drills::default() }
+}
+
+/// Workers of the frontend's runtime.
+const FRONTEND_WORKERS: usize = 2;
+
+/// For the drill that blocks the frontend: one task for each worker.
+#[expect(clippy::disallowed_methods, reason = "the runtime spawns; without drills there is nothing to spawn")]
+fn drill_workers(drills: &Drills) {
+    for _ in 0..if drills.is_enabled() { FRONTEND_WORKERS } else { 0 } {
+        tokio::spawn(drills.clone().block_workers());
+    }
 }
 
 /// The log section in telemetry's terms.

@@ -7,11 +7,13 @@ pub mod kv_pool;
 pub mod outbox;
 pub mod vitals;
 mod batch_result;
+mod pause;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::clock::MonoNanos;
+use crate::drills::Drills;
 use crate::io_struct::{
     AbortKind, AbortReq, EngineEvent, EngineOutput, Envelope, FromEngine, HealthCheckOutput, HttpWorkerIpc, ProbeId,
     Purpose, Rid, ToEngine, TokenizedGenerateReqInput,
@@ -58,6 +60,8 @@ pub enum Turn {
     Worked,
     /// Requests wait, and yet no batch could be formed.
     Blocked,
+    /// Nothing runs until somebody says so.
+    Paused,
     /// Nothing to do.
     Idle,
 }
@@ -80,13 +84,15 @@ pub struct Scheduler {
     return_health_check_ipcs: VecDeque<ParkedProbe>,
     kv_pool: KvPool,
     vitals: Arc<VitalsPage>,
+    drills: Drills,
+    paused: bool,
     steps: u64,
 }
 
 impl Scheduler {
     /// A scheduler for `runner` that shows its counts on `vitals`.
     #[must_use]
-    pub fn new(runner: Box<dyn ModelRunner>, config: SchedulerConfig, vitals: Arc<VitalsPage>) -> Self {
+    pub fn new(runner: Box<dyn ModelRunner>, config: SchedulerConfig, vitals: Arc<VitalsPage>, drills: Drills) -> Self {
         Self {
             runner,
             config,
@@ -95,6 +101,8 @@ impl Scheduler {
             return_health_check_ipcs: VecDeque::new(),
             kv_pool: KvPool::new(config.max_total_tokens / PAGE_SIZE),
             vitals,
+            drills,
+            paused: false,
             steps: 0,
         }
     }
@@ -110,10 +118,13 @@ impl Scheduler {
         if ran {
             self.process_input_requests(inbox.take(), out);
             self.maybe_send_health_check_signal(out); // after the batch: a reply proves that the device moved
+        } else {
+            self.tell_waiting_probes(out);
         }
         self.publish_vitals();
         match (ran, self.is_fully_idle() && self.return_health_check_ipcs.is_empty()) {
             (true, _) => Turn::Worked,
+            (false, _) if self.paused => Turn::Paused,
             (false, true) => Turn::Idle,
             (false, false) => Turn::Blocked,
         }
@@ -132,6 +143,9 @@ impl Scheduler {
                 SchedulerInput::Message(worker, envelope) => match envelope.msg {
                     ToEngine::Generate(request) => self.process_generate(worker, request, envelope.sent_at, out),
                     ToEngine::Abort(AbortReq { rid }) => self.forget(|owner, id| *owner == worker && *id == rid),
+                    ToEngine::Pause(mode) => self.pause(mode, out),
+                    ToEngine::Continue => self.resume(out),
+                    ToEngine::Fault(_) | ToEngine::FaultsOff => {} // the ipc thread has done it; this turn sees it
                 },
                 SchedulerInput::WorkerGone(worker) => self.forget(|owner, _| *owner == worker),
             }
@@ -235,6 +249,15 @@ impl Scheduler {
         }
     }
 
+    /// A probe that could have run and did not is in the queue, and says so.
+    fn tell_waiting_probes(&mut self, out: &mut dyn Outbox) {
+        for request in self.waiting.iter_mut().filter(|request| request.purpose != Purpose::Serve && !request.queued) {
+            request.queued = true;
+            let entered = EngineEvent::HopEntered { rid: request.rid.clone(), hop: Hop::Queue };
+            out.send(&request.worker, FromEngine::Event(entered));
+        }
+    }
+
     fn publish_vitals(&self) {
         let serves = |request: &&Request| request.purpose == Purpose::Serve;
         let oldest = self.return_health_check_ipcs.front().map(|parked| parked.sent_at);
@@ -244,6 +267,8 @@ impl Scheduler {
             return_health_check_ipcs: self.return_health_check_ipcs.len(),
             return_health_check_oldest: oldest,
             kv_used_tokens: self.kv_pool.used_tokens(),
+            kv_lacking_tokens: self.kv_lacking_tokens(),
+            paused: self.paused,
         });
     }
 }

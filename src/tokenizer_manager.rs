@@ -4,6 +4,7 @@ pub mod submit;
 pub mod request;
 pub mod receive;
 pub mod liveness;
+pub mod control;
 mod table;
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -12,12 +13,15 @@ use std::sync::{Arc, OnceLock};
 use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
 
+use crate::clock::MonoNanos;
 use crate::detokenizer::Detokenizer;
-use crate::engine_view::EngineView;
+use crate::drills::Drills;
+use crate::engine_view::{EngineView, Link, kernel};
 use crate::incidents::IncidentLog;
 use crate::io_struct::{AbortReq, Envelope, ModelInfo, Rid, ToEngine};
 use crate::probe_ledger::ProbeLedger;
 use crate::probe_ledger::autopsy::Scene;
+use crate::runtime_lag::RuntimeLag;
 use crate::server_status::StatusBoard;
 use crate::telemetry::metrics::Metrics;
 use crate::tokenizer::Tokenizer;
@@ -64,6 +68,8 @@ struct Inner {
     status: Arc<StatusBoard>,
     metrics: Arc<Metrics>,
     streams: TaskTracker,
+    lag: Arc<RuntimeLag>,
+    drills: Drills,
 }
 
 /// The other end of the way to the engine: the connection takes from it. Its length is bounded by the request table,
@@ -95,6 +101,7 @@ impl TokenizerManager {
         incidents: IncidentLog,
         status: Arc<StatusBoard>,
         metrics: Arc<Metrics>,
+        drills: Drills,
     ) -> (Self, ToEngineQueue) {
         let (to_engine, receiver) = mpsc::unbounded_channel();
         let depth = Arc::new(AtomicUsize::new(0));
@@ -111,6 +118,8 @@ impl TokenizerManager {
             status,
             metrics,
             streams: TaskTracker::new(),
+            lag: Arc::default(),
+            drills,
         };
         (Self { inner: Arc::new(inner) }, ToEngineQueue { receiver, depth })
     }
@@ -188,14 +197,31 @@ impl TokenizerManager {
         self.inner.streams.wait().await;
     }
 
-    /// What is known now, for an autopsy; `turns_before` is the loop's counter at the probe's start.
+    /// Whether this frontend keeps up.
     #[must_use]
-    pub fn scene(&self, turns_before: u64) -> Scene {
+    pub fn lag(&self) -> &Arc<RuntimeLag> {
+        &self.inner.lag
+    }
+
+    /// What may go wrong on purpose.
+    #[must_use]
+    pub fn drills(&self) -> &Drills {
+        &self.inner.drills
+    }
+
+    /// What is known now, for the autopsy of a probe that began at `began`.
+    #[must_use]
+    pub fn scene(&self, began: MonoNanos) -> Scene {
+        let (engine, now) = (self.inner.engine.snapshot(), MonoNanos::now());
+        let (runtime_lag, process_lag) = self.inner.lag.since(began, now);
         Scene {
-            engine: self.inner.engine.snapshot(),
+            engine_stopped: matches!(engine.link, Link::Connected { pid } if kernel::is_stopped(pid)),
+            engine,
+            lived: now.since(began),
+            runtime_lag,
+            process_lag,
             last_receive_age: self.inner.liveness.last_receive_tstamp().elapsed(),
             to_engine_depth: self.to_engine_depth(),
-            turns_before,
         }
     }
 
@@ -206,7 +232,12 @@ impl TokenizerManager {
         }
     }
 
+    /// Sends what concerns the present engine alone.
+    fn tell_engine(&self, msg: ToEngine) {
+        self.send(msg, self.epoch());
+    }
+
     fn send_abort(&self, rid: &Rid) {
-        self.send(ToEngine::Abort(AbortReq { rid: rid.clone() }), self.inner.table.epoch());
+        self.tell_engine(ToEngine::Abort(AbortReq { rid: rid.clone() }));
     }
 }

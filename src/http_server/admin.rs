@@ -104,6 +104,10 @@ impl ReadVitals for FrontendVitals {
             ipc_to_frontend: heartbeat.outbox.into(),
             retractions: heartbeat.retractions,
             request_table: manager.table_len() as u64,
+            flights: manager.ledger().under_way() as u64,
+            paused: engine.paused,
+            runtime_lag: manager.lag().task.overdue(now),
+            process_lag: manager.lag().thread.overdue(now),
         }
     }
 }

@@ -15,6 +15,7 @@ use super::error::ApiError;
 use crate::config::parse_duration;
 use crate::engine_view::{EngineView, Link};
 use crate::io_struct::{AbortKind, FinishReason};
+use crate::probe_ledger::cause::HEARTBEAT_LATE;
 use crate::server_status::ServerStatus;
 use crate::telemetry::labels::{ProbeEndpoint, ProbeEvidence, ProbeOutcome};
 use crate::telemetry::metrics::Metrics;
@@ -95,7 +96,7 @@ fn short_cut(manager: &TokenizerManager, generation_is_off: bool) -> Option<Verd
             let reason = "generation on /health is switched off (--disable-health-generation)".to_owned();
             Some(Verdict::without_answer(ProbeOutcome::Shortcut, reason))
         }
-        ServerStatus::Up | ServerStatus::UnHealthy => None,
+        ServerStatus::Up | ServerStatus::UnHealthy => paused_now(manager.engine()),
     }
 }
 
@@ -116,6 +117,7 @@ async fn fly(probe: &Probe, accepts: Accepts) -> Verdict {
             None => Verdict::alive(ProbeEvidence::OtherTraffic),
         },
         reason = death(manager.engine()) => Verdict::without_answer(ProbeOutcome::EngineDead, reason),
+        verdict = pause(manager.engine()) => verdict,
         }
     };
     let left = probe.limit.saturating_sub(probe.began.elapsed());
@@ -143,6 +145,28 @@ async fn death(engine: &EngineView) -> String {
     match dead.as_deref() {
         Ok(Link::Dead { reason }) => reason.clone(),
         _ => "the frontend ends".to_owned(),
+    }
+}
+
+/// While generation is paused, there is nothing to prove. An engine that says nothing, paused or not, is to be probed.
+fn paused_now(engine: &EngineView) -> Option<Verdict> {
+    let engine = engine.snapshot();
+    let reason = "generation is paused (POST /continue_generation ends it)".to_owned();
+    (engine.paused && engine.heartbeat_age <= HEARTBEAT_LATE)
+        .then(|| Verdict::without_answer(ProbeOutcome::Paused, reason))
+}
+
+/// Returns when generation is paused while the probe waits.
+async fn pause(engine: &EngineView) -> Verdict {
+    let mut paused = engine.watch_paused();
+    loop {
+        if paused.wait_for(|paused| *paused).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+        if let Some(verdict) = paused_now(engine) {
+            return verdict;
+        }
+        let _ = paused.changed().await; // paused, and silent: the limit decides
     }
 }
 

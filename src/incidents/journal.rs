@@ -37,6 +37,9 @@ impl Journal {
             EngineEvent::HopEntered { rid, hop } => self.event(at, format!("{rid} entered {hop}")),
             EngineEvent::HopLeft { rid, hop } => self.event(at, format!("{rid} left {hop}")),
             EngineEvent::ProbeBranch { rid, branch } => self.event(at, format!("{rid} takes the {branch} branch")),
+            EngineEvent::Paused(paused) => {
+                self.event(at, if *paused { "paused".to_owned() } else { "goes on".to_owned() });
+            }
             EngineEvent::StepBegan(step) => {
                 let (number, phase) = (step.number, step.phase);
                 let what = format!("step {number} began: {phase}, {} tokens, {} requests", step.tokens, step.requests);

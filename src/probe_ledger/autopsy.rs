@@ -125,8 +125,14 @@ pub struct Scene {
     pub last_receive_age: Duration,
     /// Messages in front of the socket to the engine.
     pub to_engine_depth: usize,
-    /// Turns of the scheduler's loop when the probe was sent.
-    pub turns_before: u64,
+    /// The kernel says that the engine's process is stopped.
+    pub engine_stopped: bool,
+    /// How long the probe has lived.
+    pub lived: Duration,
+    /// For how long of that the main runtime stood.
+    pub runtime_lag: Duration,
+    /// For how long of that the process got no CPU.
+    pub process_lag: Duration,
 }
 
 impl Scene {
@@ -139,14 +145,23 @@ impl Scene {
             _ => None,
         };
         Evidence {
-            stalled_at: flight.and_then(|flight| flight.timeline.stalled_at()),
+            whereabouts: flight.and_then(|flight| flight.timeline.whereabouts()),
+            lived: self.lived,
             engine_dead,
+            engine_stopped: self.engine_stopped,
+            runtime_lag: self.runtime_lag,
+            process_lag: self.process_lag,
+            away_from_socket: self.engine.away_from_socket,
             heartbeat_age: self.engine.heartbeat_age,
             step: self.engine.step,
+            paused: self.engine.paused,
+            loop_stood: self.engine.loop_stood,
             waiting: heartbeat.waiting,
+            parked: heartbeat.return_health_check_ipcs,
+            kv_lacking_tokens: heartbeat.kv_lacking_tokens,
+            kv_used_tokens: heartbeat.kv_used_tokens,
             inbox: heartbeat.inbox,
             to_engine_depth: self.to_engine_depth,
-            turns: heartbeat.loop_iterations.saturating_sub(self.turns_before),
         }
     }
 
@@ -178,10 +193,8 @@ impl Scene {
 impl Autopsy {
     /// Adds what a failed probe has to say.
     #[must_use]
-    pub fn failed(mut self, flight: Option<&Flight>, scene: &Scene, diagnosis: Diagnosis) -> Self {
-        let on_the_way = flight.and_then(|flight| flight.timeline.stalled_at());
-        let not_sent = (diagnosis.cause == Cause::EngineDead).then_some(Hop::IpcToEngine);
-        self.stalled_at = on_the_way.or(not_sent); // nobody is there to send it to
+    pub fn failed(mut self, scene: &Scene, diagnosis: Diagnosis) -> Self {
+        self.stalled_at = Some(diagnosis.stalled_at);
         self.cause = Some(diagnosis.cause);
         self.cause_detail = Some(diagnosis.detail);
         self.step = scene.engine.step.map(|(step, age)| StepReport {

@@ -1,4 +1,4 @@
-//! Why a probe failed: one pure decision over what is known at the moment of the verdict.
+//! Why a probe failed, and where: one pure decision over what is known at the moment of the verdict.
 
 use std::time::Duration;
 
@@ -11,154 +11,155 @@ pub const HEARTBEAT_LATE: Duration = Duration::from_millis(750);
 /// One missed heartbeat is enough if the engine has not even taken the probe from the socket.
 pub const HEARTBEAT_DOUBTFUL: Duration = Duration::from_millis(375);
 
+/// A loop that waits for a batch looks again every 10 ms; one that has not turned for so long stands.
+pub const LOOP_STANDS: Duration = Duration::from_millis(250);
+
+/// What is read from the socket is handed on within microseconds; longer than this is a stall.
+pub const HANDING_ON_LATE: Duration = Duration::from_millis(50);
+
 /// What is known when a probe fails.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Evidence {
-    /// The hop that never finished; `None` if every known hop did.
-    pub stalled_at: Option<Hop>,
+    /// Where the probe was last known to be; `None` if it was never sent.
+    pub whereabouts: Option<Hop>,
+    /// How long the probe has lived.
+    pub lived: Duration,
     /// The engine is gone, and how that was noticed.
     pub engine_dead: Option<String>,
+    /// The kernel says that the engine's process is stopped.
+    pub engine_stopped: bool,
+    /// For how long of the probe's life the frontend's main runtime stood.
+    pub runtime_lag: Duration,
+    /// For how long of it the frontend's process got no CPU.
+    pub process_lag: Duration,
+    /// Since when the frontend has not been back at the engine's socket, and what keeps it.
+    pub away_from_socket: Option<(Hop, Duration)>,
     /// Age of the last heartbeat.
     pub heartbeat_age: Duration,
     /// The step in flight and its age.
     pub step: Option<(StepInfo, Duration)>,
+    /// Generation is paused.
+    pub paused: bool,
+    /// How long the scheduler's loop had not turned when the last heartbeat was sent.
+    pub loop_stood: Duration,
     /// Requests without a place in the batch.
     pub waiting: u32,
+    /// Probes that wait for a batch result.
+    pub parked: u32,
+    /// What the head of the queue lacks in the KV pool, in tokens.
+    pub kv_lacking_tokens: u32,
+    /// KV pool tokens in use.
+    pub kv_used_tokens: u32,
     /// Messages received and not seen by the scheduler.
     pub inbox: u32,
     /// Messages that wait in front of the socket to the engine.
     pub to_engine_depth: usize,
-    /// Turns of the loop since the probe was sent.
-    pub turns: u64,
 }
 
-/// The cause, and the evidence for it in a sentence.
+/// The sick hop, the cause, and the evidence for it in a sentence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnosis {
+    /// The hop that never finished.
+    pub stalled_at: Hop,
     /// The cause.
     pub cause: Cause,
     /// For people.
     pub detail: String,
 }
 
-/// Decides. The order matters: what explains more comes first.
+/// Decides. The order matters: what explains more comes first, and what was seen comes before what was not heard.
 #[must_use]
 pub fn diagnose(evidence: &Evidence) -> Diagnosis {
+    let hop = evidence.whereabouts.unwrap_or(Hop::IpcToEngine); // nobody was there to send it to
+    let diagnosis = |stalled_at, cause, detail| Diagnosis { stalled_at, cause, detail };
     if let Some(reason) = &evidence.engine_dead {
-        return Diagnosis { cause: Cause::EngineDead, detail: reason.clone() };
+        return diagnosis(hop, Cause::EngineDead, reason.clone());
+    }
+    if evidence.engine_stopped {
+        let detail = "the kernel says that the engine's process is stopped (SIGSTOP or a debugger)".to_owned();
+        return diagnosis(hop, Cause::EngineFrozen, detail);
+    }
+    if let Some(frontend) = diagnose_frontend(evidence, hop) {
+        return frontend;
     }
     let silent = evidence.heartbeat_age;
-    let untaken = evidence.stalled_at == Some(Hop::IpcToEngine) && evidence.to_engine_depth == 0;
+    let untaken = hop == Hop::IpcToEngine && evidence.to_engine_depth == 0;
     if silent > HEARTBEAT_LATE || (untaken && silent > HEARTBEAT_DOUBTFUL) {
         let detail = format!("no heartbeat for {} ms: the engine is stopped or starved", silent.as_millis());
-        return Diagnosis { cause: Cause::EngineFrozen, detail };
+        return diagnosis(hop, Cause::EngineFrozen, detail);
     }
-    match evidence.stalled_at {
-        Some(Hop::Http | Hop::Submit | Hop::Receive) => Diagnosis {
-            cause: Cause::FrontendStalled,
-            detail: "the frontend itself did not get on with the probe".to_owned(),
-        },
-        Some(Hop::IpcToEngine) => Diagnosis {
-            cause: Cause::IpcBackpressure,
-            detail: format!("{} messages wait in front of the engine's socket", evidence.to_engine_depth),
-        },
-        Some(Hop::IpcToFrontend) => Diagnosis {
-            cause: Cause::ReturnPathLost,
-            detail: "the engine sent the answer, it was never received".to_owned(),
-        },
-        Some(Hop::Detokenizer) => Diagnosis {
-            cause: Cause::DetokenizerStuck,
-            detail: "the detokenizer received the answer and did not hand it on".to_owned(),
-        },
-        Some(_) => diagnose_scheduler(evidence),
-        None => Diagnosis { cause: Cause::Unknown, detail: "every known hop has finished".to_owned() },
+    match hop {
+        Hop::IpcToEngine => diagnosis(hop, Cause::IpcBackpressure, backpressure(evidence)),
+        Hop::IpcToFrontend => {
+            let detail = "the engine sent the answer, it was never received".to_owned();
+            diagnosis(hop, Cause::ReturnPathLost, detail)
+        }
+        _ => {
+            let (cause, detail) = diagnose_scheduler(evidence, hop);
+            diagnosis(hop, cause, detail)
+        }
     }
+}
+
+/// The frontend's own part, if that is to blame.
+fn diagnose_frontend(evidence: &Evidence, hop: Hop) -> Option<Diagnosis> {
+    let (lag, lived) = (evidence.runtime_lag, evidence.lived);
+    if !lag.is_zero() && lag * 2 >= lived {
+        let who = if evidence.process_lag * 2 >= lag { "process got no CPU" } else { "runtime was blocked" };
+        let detail = format!("the frontend's {who} for {} of the probe's {} ms", lag.as_millis(), lived.as_millis());
+        return Some(Diagnosis { stalled_at: Hop::Http, cause: Cause::FrontendStalled, detail });
+    }
+    if let Some((stalled_at, away)) = evidence.away_from_socket.filter(|(_, away)| *away > HANDING_ON_LATE) {
+        let (cause, what) = match stalled_at {
+            Hop::Detokenizer => (Cause::DetokenizerStuck, "the detokenizer takes no more"),
+            _ => (Cause::FrontendStalled, "the frontend does not read"),
+        };
+        let detail = format!("{what}: nothing was taken from the engine's socket for {} ms", away.as_millis());
+        return Some(Diagnosis { stalled_at, cause, detail });
+    }
+    let (cause, detail) = match hop {
+        Hop::Http | Hop::Submit | Hop::Receive => {
+            (Cause::FrontendStalled, "the frontend itself did not get on with the probe")
+        }
+        Hop::Detokenizer => (Cause::DetokenizerStuck, "the detokenizer received the answer and did not hand it on"),
+        _ => return None,
+    };
+    Some(Diagnosis { stalled_at: hop, cause, detail: detail.to_owned() })
+}
+
+fn backpressure(evidence: &Evidence) -> String {
+    let (depth, silent) = (evidence.to_engine_depth, evidence.heartbeat_age.as_millis());
+    format!("the engine lives (heartbeat {silent} ms ago) and takes nothing from its socket; {depth} messages wait")
 }
 
 /// Heartbeats come and the probe is with the scheduler.
-fn diagnose_scheduler(evidence: &Evidence) -> Diagnosis {
-    match evidence.step {
-        Some((step, age)) => Diagnosis {
-            cause: Cause::StepStuck,
-            detail: format!(
-                "step {} ({}, {} tokens, {} requests) has been running for {} ms",
-                step.number,
-                step.phase,
-                step.tokens,
-                step.requests,
-                age.as_millis()
-            ),
-        },
-        None if evidence.turns > 0 => Diagnosis {
-            cause: Cause::NotScheduling,
-            detail: format!(
-                "the loop turned {} times, {} requests wait, no batch was formed",
-                evidence.turns, evidence.waiting
-            ),
-        },
-        None => Diagnosis {
-            cause: Cause::StepStuck,
-            detail: format!("no step is in flight and the loop does not turn; {} messages wait for it", evidence.inbox),
-        },
+fn diagnose_scheduler(evidence: &Evidence, hop: Hop) -> (Cause, String) {
+    if let Some((step, age)) = evidence.step {
+        let StepInfo { number, phase, tokens, requests } = step;
+        let age = age.as_millis();
+        let detail =
+            format!("step {number} ({phase}, {tokens} tokens, {requests} requests) has been running for {age} ms");
+        return (Cause::StepStuck, detail);
     }
+    let waits_for_a_batch = matches!(hop, Hop::Queue | Hop::ReturnHealthCheckIpcs);
+    if !waits_for_a_batch || evidence.loop_stood > LOOP_STANDS {
+        let inbox = evidence.inbox;
+        let detail = format!("no step is in flight and the loop does not turn; {inbox} messages wait for it");
+        return (Cause::LoopFrozen, detail);
+    }
+    let (waiting, parked) = (evidence.waiting, evidence.parked);
+    if evidence.paused {
+        return (Cause::Paused, format!("generation is paused; {waiting} requests and {parked} probes wait"));
+    }
+    let why = match evidence.kv_lacking_tokens {
+        0 => "the loop turns and forms no batch".to_owned(),
+        lacking => {
+            let used = evidence.kv_used_tokens;
+            format!("the KV pool lacks {lacking} tokens for the head of the queue ({used} are in use)")
+        }
+    };
+    (Cause::NotScheduling, format!("{why}; {waiting} requests and {parked} probes wait"))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::telemetry::labels::StepPhase;
-
-    #[test]
-    fn causes() {
-        let calm = Evidence {
-            stalled_at: Some(Hop::Inbox),
-            engine_dead: None,
-            heartbeat_age: Duration::from_millis(100),
-            step: None,
-            waiting: 0,
-            inbox: 1,
-            to_engine_depth: 0,
-            turns: 0,
-        };
-        let ms = Duration::from_millis;
-        let step = StepInfo { number: 7, phase: StepPhase::Prefill, tokens: 128, requests: 1 };
-        let check = |change: &dyn Fn(&mut Evidence), want: Cause| {
-            let mut evidence = calm.clone();
-            change(&mut evidence);
-            assert_eq!(diagnose(&evidence).cause, want, "{evidence:?}");
-        };
-        check(&|e| e.engine_dead = Some("killed by signal 9".to_owned()), Cause::EngineDead);
-        check(&|e| (e.engine_dead, e.heartbeat_age) = (Some(String::new()), ms(9000)), Cause::EngineDead);
-        check(&|e| e.heartbeat_age = ms(800), Cause::EngineFrozen);
-        check(&|e| (e.heartbeat_age, e.step) = (ms(800), Some((step, ms(900)))), Cause::EngineFrozen);
-        check(&|e| (e.stalled_at, e.heartbeat_age) = (Some(Hop::IpcToEngine), ms(400)), Cause::EngineFrozen);
-        check(&|e| (e.stalled_at, e.to_engine_depth) = (Some(Hop::IpcToEngine), 40), Cause::IpcBackpressure);
-        check(&|e| e.step = Some((step, ms(900))), Cause::StepStuck);
-        check(&|e| (e.stalled_at, e.step) = (Some(Hop::Forward), Some((step, ms(900)))), Cause::StepStuck);
-        check(&|_| (), Cause::StepStuck);
-        check(&|e| (e.turns, e.waiting) = (50, 1), Cause::NotScheduling);
-        check(&|e| e.stalled_at = Some(Hop::IpcToFrontend), Cause::ReturnPathLost);
-        check(&|e| e.stalled_at = Some(Hop::Detokenizer), Cause::DetokenizerStuck);
-        check(&|e| e.stalled_at = Some(Hop::Submit), Cause::FrontendStalled);
-        check(&|e| e.stalled_at = Some(Hop::Receive), Cause::FrontendStalled);
-    }
-
-    #[test]
-    fn the_detail_names_the_step() {
-        let evidence = Evidence {
-            stalled_at: Some(Hop::Inbox),
-            engine_dead: None,
-            heartbeat_age: Duration::ZERO,
-            step: Some((
-                StepInfo { number: 7, phase: StepPhase::Decode, tokens: 3, requests: 3 },
-                Duration::from_secs(2),
-            )),
-            waiting: 0,
-            inbox: 1,
-            to_engine_depth: 0,
-            turns: 0,
-        };
-        let want = "step 7 (decode, 3 tokens, 3 requests) has been running for 2000 ms";
-        assert_eq!(diagnose(&evidence).detail, want);
-    }
-}
+mod tests;

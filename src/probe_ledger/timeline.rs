@@ -35,6 +35,34 @@ impl Timeline {
         self.hops.iter().rev().find(|record| record.left.is_none()).map(|record| record.hop)
     }
 
+    /// Where the flight is: at [`Self::stalled_at`], or on its way from the last hop that it left. `None` before the
+    /// first.
+    #[must_use]
+    pub fn whereabouts(&self) -> Option<Hop> {
+        self.stalled_at().or_else(|| {
+            let last = self.hops.iter().max_by_key(|record| record.left)?;
+            Some(match last.hop {
+                Hop::Submit => Hop::IpcToEngine,
+                Hop::IpcToEngine => Hop::Inbox,
+                Hop::Inbox => Hop::ProcessInput,
+                Hop::ProcessInput => Hop::Queue,
+                Hop::Queue | Hop::Prefill => Hop::RunBatch,
+                Hop::ReturnHealthCheckIpcs | Hop::Forward | Hop::RunBatch | Hop::Decode => Hop::IpcToFrontend,
+                Hop::IpcToFrontend | Hop::Detokenizer => Hop::Receive,
+                Hop::Receive | Hop::Http => Hop::Http,
+            })
+        })
+    }
+
+    /// The verdict names `hop`: if it is not open, it is entered where the flight was last seen, so that the trace
+    /// shows what the verdict says. The root stands for [`Hop::Http`].
+    pub fn name_stall(&mut self, hop: Hop, began: MonoNanos) {
+        if hop != Hop::Http && self.open(hop).is_none() {
+            let last_seen = self.hops.iter().map(|record| record.left.unwrap_or(record.entered)).max();
+            self.enter(hop, last_seen.unwrap_or(began));
+        }
+    }
+
     /// A hop is entered.
     pub fn enter(&mut self, hop: Hop, at: MonoNanos) {
         let parent = match hop {
@@ -125,6 +153,22 @@ mod tests {
             scheduler.run_batch 5-8
               model_runner.forward 6-7
             ipc.to_frontend 8-9"]]
+        .assert_eq(&show(&timeline));
+    }
+
+    #[test]
+    fn a_flight_is_always_somewhere_and_the_named_hop_is_shown() {
+        let mut timeline = Timeline::default();
+        assert_eq!(timeline.whereabouts(), None);
+        timeline.engine_entered(Hop::ProcessInput, MonoNanos(1));
+        timeline.engine_left(Hop::ProcessInput, MonoNanos(2));
+        assert_eq!((timeline.stalled_at(), timeline.whereabouts()), (None, Some(Hop::Queue)));
+        timeline.name_stall(Hop::Http, MonoNanos(0));
+        timeline.name_stall(Hop::Queue, MonoNanos(0));
+        timeline.name_stall(Hop::Queue, MonoNanos(0));
+        expect_test::expect![[r"
+            scheduler.process_input_requests 1-2
+            scheduler.waiting_queue 2-.."]]
         .assert_eq(&show(&timeline));
     }
 

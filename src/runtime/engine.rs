@@ -13,6 +13,7 @@ use tokio::sync::mpsc;
 use super::RuntimeError;
 use super::engine_ipc::{EngineIpc, Workers};
 use crate::config::{EngineArgs, ModelArgs, SchedulerArgs};
+use crate::drills::DrilledRunner;
 use crate::io_struct::{ModelInfo, ModelSource, TokenId};
 use crate::ipc;
 use crate::model_hub;
@@ -53,9 +54,12 @@ fn serve(args: &EngineArgs, listener: &UnixListener) -> Result<(), RuntimeError>
     let vitals = Arc::new(VitalsPage::default());
     let workers = Workers::new(Arc::clone(&vitals));
     let (inbox, received) = mpsc::channel(INBOX_CAPACITY);
-    let ready = EngineIpc { listener: listener.try_clone()?, workers: workers.clone(), inbox }.spawn()?;
+    let drills = super::drills(&args.drills);
+    let ready = EngineIpc { listener: listener.try_clone()?, workers: workers.clone(), inbox, drills: drills.clone() }
+        .spawn()?;
     let source = model_hub::resolve(args.model.model.as_deref())?;
-    let runner = load(&source, &args.model, &args.scheduler)?;
+    drills.before_load();
+    let runner = DrilledRunner::around(load(&source, &args.model, &args.scheduler)?, &drills);
     let mut info = runner.info().clone();
     info.max_total_tokens -= info.max_total_tokens % PAGE_SIZE as u32; // only whole pages are handed out
     tracing::info!(
@@ -67,12 +71,12 @@ fn serve(args: &EngineArgs, listener: &UnixListener) -> Result<(), RuntimeError>
         "model loaded"
     );
     let config = scheduler_config(&args.scheduler, &info);
-    let mut scheduler = Scheduler::new(runner, config, Arc::clone(&vitals));
+    let mut scheduler = Scheduler::new(runner, config, Arc::clone(&vitals), drills.clone());
     let mut inbox = ChannelInbox::new(received, Arc::clone(&vitals));
     ready.send_replace(Some(info));
     let turning = thread::Builder::new().name("scheduler".to_owned()).spawn(move || {
         let mut out = workers;
-        event_loop(&mut scheduler, &mut inbox, &mut out, &vitals);
+        event_loop(&mut scheduler, &mut inbox, &mut out, &vitals, &drills);
     })?;
     match turning.join() {
         Ok(()) => Err(RuntimeError::EngineGone("the ipc thread ended".to_owned())),

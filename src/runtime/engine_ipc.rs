@@ -7,14 +7,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use futures::stream::{SplitSink, SplitStream};
-use futures::{SinkExt, StreamExt};
+use futures::stream::{FuturesUnordered, SplitSink, SplitStream};
+use futures::{FutureExt, SinkExt, StreamExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
-use crate::io_struct::{EngineEvent, Envelope, FromEngine, HttpWorkerIpc, ModelInfo, StepInFlight, ToEngine};
+use crate::drills::{Drills, Passage};
+use crate::io_struct::{
+    EngineEvent, EngineOutput, Envelope, FromEngine, HttpWorkerIpc, ModelInfo, StepInFlight, ToEngine,
+};
 use crate::ipc::{self, Frames, IpcError};
 use crate::scheduler::SchedulerInput;
 use crate::scheduler::outbox::Outbox;
@@ -77,6 +80,8 @@ pub struct EngineIpc {
     pub workers: Workers,
     /// Where their messages go.
     pub inbox: mpsc::Sender<SchedulerInput>,
+    /// What may go wrong on purpose.
+    pub drills: Drills,
 }
 
 impl EngineIpc {
@@ -102,7 +107,9 @@ impl EngineIpc {
             tokio::select! {
                 accepted = listener.accept() => match accepted {
                     Ok((stream, _)) => {
-                        connections.spawn(connection(stream, self.workers.clone(), self.inbox.clone(), model.clone()));
+                        let drills = self.drills.clone();
+                        let (workers, inbox) = (self.workers.clone(), self.inbox.clone());
+                        connections.spawn(connection(stream, workers, inbox, model.clone(), drills));
                     }
                     Err(error) => tracing::warn!(%error, "a frontend could not connect"),
                 },
@@ -118,6 +125,7 @@ async fn connection(
     workers: Workers,
     inbox: mpsc::Sender<SchedulerInput>,
     model: watch::Receiver<Option<ModelInfo>>,
+    drills: Drills,
 ) {
     let mut frames = ipc::frames(stream);
     let hello = match ipc::welcome(&mut frames).await {
@@ -130,8 +138,8 @@ async fn connection(
     tracing::info!(%worker, pid = hello.pid, "frontend connected");
     let (sink, stream) = frames.split();
     let ended = tokio::select! {
-        ended = write(sink, outbox, model, &workers.vitals) => ended,
-        ended = read(stream, &worker, sender.downgrade(), &inbox, &workers.vitals) => ended,
+        ended = write(sink, outbox, model, &workers.vitals, &drills) => ended,
+        ended = read(stream, &worker, sender.downgrade(), &inbox, &workers.vitals, &drills) => ended,
     };
     workers.connected().remove(&worker);
     tracing::info!(%worker, reason = %ended, "frontend gone");
@@ -146,6 +154,7 @@ async fn read(
     events: mpsc::WeakSender<Envelope<FromEngine>>,
     inbox: &mpsc::Sender<SchedulerInput>,
     vitals: &VitalsPage,
+    drills: &Drills,
 ) -> IpcError {
     loop {
         let message: Envelope<ToEngine> = match stream.next().await {
@@ -156,6 +165,12 @@ async fn read(
                 Err(error) => return error,
             },
         };
+        drills.before_engine_reads().await;
+        match &message.msg {
+            ToEngine::Fault(fault) => drills.switch_on(*fault), // here, where it is seen whatever the scheduler does
+            ToEngine::FaultsOff => drills.switch_off(),
+            _ => {}
+        }
         if let (ToEngine::Generate(request), Some(events)) = (&message.msg, events.upgrade()) {
             let entered = EngineEvent::HopEntered { rid: request.rid.clone(), hop: Hop::Inbox };
             let _ = events.try_send(Envelope::now(FromEngine::Event(entered))); // a full outbox ends the connection
@@ -173,7 +188,9 @@ async fn write(
     mut outbox: mpsc::Receiver<Envelope<FromEngine>>,
     mut model: watch::Receiver<Option<ModelInfo>>,
     vitals: &VitalsPage,
+    drills: &Drills,
 ) -> IpcError {
+    let mut late = FuturesUnordered::new();
     let mut heartbeat = tokio::time::interval(HEARTBEAT_INTERVAL);
     heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut announced = false;
@@ -188,8 +205,16 @@ async fn write(
                 let Some(info) = info.clone() else { continue };
                 Envelope::now(FromEngine::Ready(info))
             }
+            Some(message) = late.next() => message,
             message = outbox.recv() => match message {
-                Some(message) => message,
+                Some(message) => match passage(&message, drills) {
+                    Passage::Free => message,
+                    Passage::Lost => continue,
+                    Passage::Late(by) => {
+                        late.push(drills.delay(by).map(move |()| message));
+                        continue;
+                    }
+                },
                 None => return IpcError::Closed,
             },
         };
@@ -204,5 +229,13 @@ async fn write(
         if let Err(error) = flushed {
             return error;
         }
+    }
+}
+
+/// A drill may lose or delay a busy scheduler's answers to probes, and nothing else.
+fn passage(message: &Envelope<FromEngine>, drills: &Drills) -> Passage {
+    match message.msg {
+        FromEngine::Output(EngineOutput::HealthCheck(_)) => drills.health_check_output(),
+        _ => Passage::Free,
     }
 }

@@ -11,6 +11,7 @@ use tokio::sync::mpsc;
 
 use crate::io_struct::{BatchTokenIdOutput, EngineOutput, Envelope, FromEngine, HttpWorkerIpc, ModelInfo};
 use crate::ipc::{self, Frames, IpcError};
+use crate::telemetry::labels::Hop;
 use crate::tokenizer_manager::receive::Received;
 use crate::tokenizer_manager::{ToEngineQueue, TokenizerManager};
 
@@ -74,6 +75,7 @@ fn detokenizer(
     let (sender, mut batches) = mpsc::channel(STATION_CAPACITY);
     thread::Builder::new().name("detokenizer".to_owned()).spawn(move || {
         while let Some(batch) = batches.blocking_recv() {
+            manager.drills().before_detokenizing();
             if to_receive.blocking_send(Received::BatchStr(manager.detokenize(batch))).is_err() {
                 return;
             }
@@ -83,9 +85,14 @@ fn detokenizer(
 }
 
 async fn read(mut stream: SplitStream<Frames>, stations: &Stations, on_ready: impl FnOnce(ModelInfo)) -> IpcError {
+    let (engine, drills) = (stations.manager.engine(), stations.manager.drills());
     let mut on_ready = Some(on_ready);
     loop {
-        let Envelope { msg, sent_at } = match stream.next().await {
+        engine.back_at_socket();
+        let frame = stream.next().await;
+        engine.leaves_socket(Hop::IpcToFrontend);
+        drills.before_frontend_reads().await;
+        let Envelope { msg, sent_at } = match frame {
             None => return IpcError::Closed,
             Some(Err(error)) => return error.into(),
             Some(Ok(frame)) => match ipc::decode::<Envelope<FromEngine>>(&frame) {
@@ -103,7 +110,10 @@ async fn read(mut stream: SplitStream<Frames>, stations: &Stations, on_ready: im
             FromEngine::Output(output) => {
                 stations.manager.accept(&output, sent_at);
                 let delivered = match output {
-                    EngineOutput::BatchTokenId(batch) => stations.to_detokenizer.send(batch).await.is_ok(),
+                    EngineOutput::BatchTokenId(batch) => {
+                        engine.leaves_socket(Hop::Detokenizer);
+                        stations.to_detokenizer.send(batch).await.is_ok()
+                    }
                     EngineOutput::HealthCheck(answer) => {
                         stations.to_receive.send(Received::HealthCheck(answer)).await.is_ok()
                     }

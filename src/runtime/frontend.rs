@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::engine_link::EngineLink;
-use super::{RuntimeError, drain, listen, telemetry_config};
+use super::{RuntimeError, canary, drain, listen, telemetry_config};
 use crate::config::{FrontendArgs, HttpArgs};
 use crate::http_server;
 use crate::http_server::admin::FrontendVitals;
@@ -59,8 +59,12 @@ impl Frontend {
         let transitions = Arc::clone(&telemetry.metrics);
         let status = Arc::new(StatusBoard::new(move |from, to| transitions.engine.status_changed(from, to)));
         let ledger = Arc::new(ProbeLedger::new(Arc::clone(&telemetry.tracers)));
+        let drills = super::drills(&args.drills);
+        super::drill_workers(&drills);
         let incidents = IncidentLog::new(incidents.or_else(incident_folder));
-        let (manager, queue) = TokenizerManager::new(ledger, incidents, status, Arc::clone(&telemetry.metrics));
+        let metrics = Arc::clone(&telemetry.metrics);
+        let (manager, queue) = TokenizerManager::new(ledger, incidents, status, metrics, drills);
+        canary::start(manager.lag())?;
         let vitals = FrontendVitals::new(manager.clone(), args.health_check_timeout);
         telemetry.metrics.watch(Arc::new(vitals)).map_err(telemetry::TelemetryError::from)?;
         let health = HealthState {
@@ -197,7 +201,11 @@ fn incident_folder() -> Option<PathBuf> {
 /// # Errors
 /// The operating system refuses threads.
 pub fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(2).thread_name("frontend").enable_all().build()
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(super::FRONTEND_WORKERS)
+        .thread_name("frontend")
+        .enable_all()
+        .build()
 }
 
 /// Says on standard output where the server listens, as soon as it does.

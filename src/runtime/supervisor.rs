@@ -150,6 +150,10 @@ fn engine_args(args: &ServeArgs, model: &ModelSource) -> Vec<String> {
         format!("--log-level={}", log.log_level),
     ];
     all.extend(args.model.context_length.map(|tokens| format!("--context-length={tokens}")));
+    if args.http.drills.enable_drills {
+        all.push("--enable-drills".to_owned());
+        all.extend(args.http.drills.fault.iter().map(|fault| format!("--fault={fault}")));
+    }
     all.extend(args.model.threads.map(|threads| format!("--threads={threads}")));
     all
 }

@@ -18,6 +18,9 @@ type News = BTreeMap<HttpWorkerIpc, Vec<TokenIdOutput>>;
 impl Scheduler {
     /// Runs at most one batch. True if one ran and its result is good.
     pub(super) fn run_batch(&mut self, out: &mut dyn Outbox) -> bool {
+        if self.paused || self.drills.forbids_batches() {
+            return false;
+        }
         let slots = self.schedule_batch(out);
         if slots.is_empty() {
             return false;

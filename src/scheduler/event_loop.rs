@@ -9,6 +9,7 @@ use tokio::sync::mpsc::error::TryRecvError;
 use super::outbox::Outbox;
 use super::vitals::VitalsPage;
 use super::{Inbox, Scheduler, SchedulerInput, Turn};
+use crate::drills::Drills;
 
 /// A loop that cannot form a batch looks again after this time; it must not spin on a core that the model needs.
 const BLOCKED_PAUSE: Duration = Duration::from_millis(10);
@@ -58,13 +59,20 @@ impl Inbox for ChannelInbox {
 }
 
 /// Turns `scheduler` until no one can send any more.
-pub fn event_loop(scheduler: &mut Scheduler, inbox: &mut ChannelInbox, out: &mut dyn Outbox, vitals: &VitalsPage) {
+pub fn event_loop(
+    scheduler: &mut Scheduler,
+    inbox: &mut ChannelInbox,
+    out: &mut dyn Outbox,
+    vitals: &VitalsPage,
+    drills: &Drills,
+) {
     loop {
+        drills.before_turn();
         let turn = scheduler.step(inbox, out);
         vitals.loop_turned();
         let goes_on = match turn {
             Turn::Worked => true,
-            Turn::Idle => inbox.wait(),
+            Turn::Idle | Turn::Paused => inbox.wait(),
             Turn::Blocked => inbox.pause(),
         };
         if !goes_on {

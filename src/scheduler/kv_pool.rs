@@ -7,6 +7,7 @@ use crate::model_runner::{PAGE_SIZE, PageId};
 pub struct KvPool {
     free: Vec<PageId>,
     total: usize,
+    withheld: bool,
 }
 
 impl KvPool {
@@ -16,7 +17,7 @@ impl KvPool {
         let ids = (0..).map(PageId).take(pages);
         let mut free: Vec<PageId> = ids.collect();
         free.reverse(); // low pages first, so that a quiet server touches little memory
-        Self { free, total: pages }
+        Self { free, total: pages, withheld: false }
     }
 
     /// Pages that hold `tokens` tokens.
@@ -28,11 +29,16 @@ impl KvPool {
     /// Lets `pages` grow until it holds `tokens` tokens. All or nothing.
     pub fn grow(&mut self, pages: &mut Vec<PageId>, tokens: usize) -> bool {
         let missing = Self::pages_for(tokens).saturating_sub(pages.len());
-        if missing > self.free.len() {
+        if missing > self.free_pages() {
             return false;
         }
         pages.extend(self.free.drain(self.free.len() - missing..).rev());
         true
+    }
+
+    /// Hands out nothing as long as this is so: a drill.
+    pub fn withhold(&mut self, withheld: bool) {
+        self.withheld = withheld;
     }
 
     /// Takes `pages` back.
@@ -40,10 +46,10 @@ impl KvPool {
         self.free.extend(pages.drain(..).rev());
     }
 
-    /// Pages that nobody owns.
+    /// Pages that can be had.
     #[must_use]
     pub fn free_pages(&self) -> usize {
-        self.free.len()
+        if self.withheld { 0 } else { self.free.len() }
     }
 
     /// Tokens of the pages that somebody owns.

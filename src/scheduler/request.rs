@@ -32,6 +32,8 @@ pub struct Request {
     pub seed: u64,
     /// How often it gave its pages back.
     pub num_retractions: u32,
+    /// A probe that had to wait in the queue.
+    pub queued: bool,
 }
 
 impl Request {
@@ -50,6 +52,7 @@ impl Request {
             computed: 0,
             pages: Vec::new(),
             num_retractions: 0,
+            queued: false,
         }
     }
 
@@ -127,6 +130,13 @@ pub fn abort_output(input: &TokenizedGenerateReqInput, kind: AbortKind, message:
             num_retractions: 0,
         }],
     }))
+}
+
+/// The end of a request without result.
+#[must_use]
+pub fn ended(request: &Request, kind: AbortKind, message: String) -> FromEngine {
+    let output = request.output(None, Vec::new(), Some(FinishReason::Abort { message, kind }));
+    FromEngine::Output(EngineOutput::BatchTokenId(BatchTokenIdOutput { outputs: vec![output] }))
 }
 
 fn count(tokens: usize) -> u32 {

@@ -5,7 +5,7 @@ use super::outbox::Outbox;
 use super::request::Request;
 use super::{Purpose, Scheduler};
 use crate::io_struct::{EngineEvent, FromEngine, StepInfo};
-use crate::model_runner::SequenceSlice;
+use crate::model_runner::{PAGE_SIZE, SequenceSlice};
 use crate::telemetry::labels::{Hop, StepPhase};
 
 /// One request's part of the next step.
@@ -20,6 +20,7 @@ pub struct Slot {
 impl Scheduler {
     /// Plans the next step; empty if there is nothing to run.
     pub(super) fn schedule_batch(&mut self, out: &mut dyn Outbox) -> Vec<Slot> {
+        self.kv_pool.withhold(self.drills.withholds_kv());
         self.make_room_for_decodes(out);
         self.admit_waiting(out);
         let mut budget = self.config.chunked_prefill_size;
@@ -52,7 +53,7 @@ impl Scheduler {
         }
     }
 
-    fn retract_youngest(&mut self, out: &mut dyn Outbox) {
+    pub(super) fn retract_youngest(&mut self, out: &mut dyn Outbox) {
         let Some(mut request) = self.running.pop() else { return };
         self.kv_pool.release(&mut request.pages);
         let hop = if request.output_len() > 0 { Hop::Decode } else { Hop::Prefill };
@@ -73,10 +74,8 @@ impl Scheduler {
     /// running request, so that it is not retracted at once.
     fn admit_waiting(&mut self, out: &mut dyn Outbox) {
         while self.running.len() < self.config.max_running_requests {
+            let fits = self.kv_lacking_tokens() == 0 || self.running.is_empty();
             let Some(request) = self.waiting.front_mut() else { return };
-            let needed = request.tokens.len() + 1;
-            let slack = self.running.len();
-            let fits = KvPool::pages_for(needed) + slack <= self.kv_pool.free_pages() || self.running.is_empty();
             if !fits || !self.kv_pool.grow(&mut request.pages, request.tokens.len()) {
                 return;
             }
@@ -87,6 +86,10 @@ impl Scheduler {
                     [left, EngineEvent::HopEntered { rid: request.rid.clone(), hop: Hop::Prefill }]
                 }
                 Purpose::HealthCheck(_) => {
+                    if request.queued {
+                        let left = EngineEvent::HopLeft { rid: request.rid.clone(), hop: Hop::Queue };
+                        out.send(&request.worker, FromEngine::Event(left));
+                    }
                     let entered = EngineEvent::HopEntered { rid: request.rid.clone(), hop: Hop::RunBatch };
                     [entered, EngineEvent::HopEntered { rid: request.rid.clone(), hop: Hop::Forward }]
                 }
@@ -96,6 +99,13 @@ impl Scheduler {
             }
             self.running.push(request);
         }
+    }
+
+    /// What the pool lacks for the head of the queue, with one page of slack for each running request.
+    pub(super) fn kv_lacking_tokens(&self) -> usize {
+        let Some(head) = self.waiting.front() else { return 0 };
+        let needed = KvPool::pages_for(head.tokens.len() + 1) + self.running.len();
+        needed.saturating_sub(self.kv_pool.free_pages()) * PAGE_SIZE
     }
 
     /// What the step works on, for events.

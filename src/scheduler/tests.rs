@@ -86,7 +86,7 @@ fn bench_with(config: SchedulerConfig, fail: bool) -> Bench {
         load_seconds: 0.0,
     };
     let runner = SumRunner { info, kv: vec![0; config.max_total_tokens], log: Arc::clone(&log), fail };
-    let scheduler = Scheduler::new(Box::new(runner), config, Arc::default());
+    let scheduler = Scheduler::new(Box::new(runner), config, Arc::default(), Drills::default());
     Bench { scheduler, log, sent: Sent::default() }
 }
 

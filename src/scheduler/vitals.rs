@@ -1,6 +1,6 @@
 //! The engine's vital signs: written by the scheduler, read by the heartbeat even while the scheduler is stuck.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
 use crate::clock::MonoNanos;
@@ -10,6 +10,8 @@ use crate::io_struct::{Heartbeat, StepInFlight};
 #[derive(Debug, Default)]
 pub struct VitalsPage {
     loop_iterations: AtomicU64,
+    /// Nanoseconds.
+    last_turn: AtomicU64,
     batches: AtomicU64,
     retractions: AtomicU64,
     inbox: AtomicU32,
@@ -19,6 +21,8 @@ pub struct VitalsPage {
     /// Nanoseconds; 0 for none.
     return_health_check_oldest: AtomicU64,
     kv_used_tokens: AtomicU32,
+    kv_lacking_tokens: AtomicU32,
+    paused: AtomicBool,
     step: Mutex<Option<StepInFlight>>,
 }
 
@@ -35,12 +39,17 @@ pub struct Queues {
     pub return_health_check_oldest: Option<MonoNanos>,
     /// KV pool tokens in use.
     pub kv_used_tokens: usize,
+    /// What the head of the queue lacks in the KV pool.
+    pub kv_lacking_tokens: usize,
+    /// No batch runs until somebody says so.
+    pub paused: bool,
 }
 
 impl VitalsPage {
     /// The loop turned.
     pub fn loop_turned(&self) {
         self.loop_iterations.fetch_add(1, Relaxed);
+        self.last_turn.store(MonoNanos::now().0, Relaxed);
     }
 
     /// A message was received for the scheduler.
@@ -76,6 +85,8 @@ impl VitalsPage {
         self.return_health_check_ipcs.store(saturate(queues.return_health_check_ipcs), Relaxed);
         self.return_health_check_oldest.store(queues.return_health_check_oldest.map_or(0, |at| at.0), Relaxed);
         self.kv_used_tokens.store(saturate(queues.kv_used_tokens), Relaxed);
+        self.kv_lacking_tokens.store(saturate(queues.kv_lacking_tokens), Relaxed);
+        self.paused.store(queues.paused, Relaxed);
     }
 
     /// The signs now; `outbox` is what waits in front of the reader's own socket.
@@ -94,6 +105,9 @@ impl VitalsPage {
             kv_used_tokens: self.kv_used_tokens.load(Relaxed),
             outbox: saturate(outbox),
             retractions: self.retractions.load(Relaxed),
+            last_turn: MonoNanos(self.last_turn.load(Relaxed)),
+            kv_lacking_tokens: self.kv_lacking_tokens.load(Relaxed),
+            paused: self.paused.load(Relaxed),
         }
     }
 }

@@ -89,6 +89,8 @@ label_set! {
         Draining => "draining",
         /// Generation on `/health` is switched off: 200 without touching the runtime.
         Shortcut => "shortcut",
+        /// Generation is paused: 200, and no word about the runtime's health.
+        Paused => "paused",
         /// The client hung up before the verdict.
         ClientGone => "client_gone",
         /// The runtime refused or failed the probe's request: 503.
@@ -127,6 +129,8 @@ label_set! {
         EngineFrozen => "engine_frozen",
         /// Heartbeats go on, the step in flight does not end.
         StepStuck => "step_stuck",
+        /// Heartbeats go on, no step is in flight, and the scheduler's loop does not turn.
+        LoopFrozen => "loop_frozen",
         /// The forward pass of the probe returned an error.
         StepFailed => "step_failed",
         /// The loop turns, requests wait, no batch forms.

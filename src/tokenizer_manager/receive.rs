@@ -77,7 +77,8 @@ impl TokenizerManager {
         self.inner.ledger.note(&msg, sent_at);
         self.inner.incidents.note(&msg, sent_at);
         match msg {
-            EngineEvent::Heartbeat(heartbeat) => self.inner.engine.heartbeat(heartbeat),
+            EngineEvent::Heartbeat(heartbeat) => self.inner.engine.heartbeat(heartbeat, sent_at),
+            EngineEvent::Paused(paused) => self.inner.engine.set_paused(paused),
             EngineEvent::StepBegan(step) => self.inner.engine.step_began(step, sent_at),
             EngineEvent::StepEnded(step) => {
                 if let Some(took) = self.inner.engine.step_ended(step, sent_at) {

@@ -10,7 +10,7 @@ use source::{Source, root, rust_files};
 /// Who may import whom, stations in flow order. A station may always import itself; `main` and `runtime` are not listed,
 /// because they wire everything; a crate that is not listed is open to all.
 const IMPORTS: &[(&str, &[&str])] = &[
-    ("config", &[]),
+    ("config", &["io_struct"]),
     (
         "http_server",
         &[
@@ -33,8 +33,10 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "io_struct",
             "ipc",
             "detokenizer",
+            "drills",
             "server_status",
             "engine_view",
+            "runtime_lag",
             "probe_ledger",
             "incidents",
             "config",
@@ -45,14 +47,16 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("tokenizer", &["io_struct", "clock"]),
     ("io_struct", &["clock", "telemetry::labels"]),
     ("ipc", &["io_struct", "clock"]),
-    ("scheduler", &["model_runner", "io_struct", "config", "clock", "telemetry::labels"]),
+    ("scheduler", &["model_runner", "drills", "io_struct", "config", "clock", "telemetry::labels"]),
     ("model_runner", &["tokenizer::bytes", "io_struct", "config", "clock", "telemetry::labels"]),
     ("detokenizer", &["tokenizer", "io_struct"]),
     ("server_status", &["clock", "telemetry"]),
-    ("engine_view", &["io_struct", "clock"]),
+    ("engine_view", &["io_struct", "clock", "telemetry::labels"]),
+    ("runtime_lag", &["clock"]),
     ("probe_ledger", &["engine_view", "io_struct", "clock", "telemetry"]),
     ("incidents", &["probe_ledger", "io_struct", "clock", "telemetry::labels"]),
     ("model_hub", &["io_struct"]),
+    ("drills", &["model_runner", "io_struct", "clock"]),
     ("clock", &[]),
     ("telemetry", &[]),
 ];

@@ -10,7 +10,8 @@ use tracing::Span;
 use super::HealthState;
 use crate::clock::{MonoNanos, WallAnchor};
 use crate::io_struct::ProbeId;
-use crate::probe_ledger::autopsy::{Autopsy, millis, timeline};
+use crate::probe_ledger::Flight;
+use crate::probe_ledger::autopsy::{Autopsy, Scene, millis, timeline};
 use crate::probe_ledger::cause::{Diagnosis, diagnose};
 use crate::server_status::StatusEvent;
 use crate::telemetry::labels::{Cause, Hop, ProbeBranch, ProbeEndpoint, ProbeEvidence, ProbeOutcome};
@@ -42,7 +43,7 @@ impl Verdict {
     }
 
     fn is_good(&self) -> bool {
-        matches!(self.outcome, ProbeOutcome::Ok | ProbeOutcome::Shortcut)
+        matches!(self.outcome, ProbeOutcome::Ok | ProbeOutcome::Shortcut | ProbeOutcome::Paused)
     }
 }
 
@@ -58,7 +59,6 @@ pub struct Probe {
     pub limit: Duration,
     endpoint: ProbeEndpoint,
     span: Span,
-    turns_before: u64,
     in_flight: Option<InFlight>,
 }
 
@@ -67,9 +67,8 @@ impl Probe {
     pub fn begin(state: HealthState, endpoint: ProbeEndpoint, limit: Duration) -> Self {
         let (id, span) = (ProbeId::random(), Span::current());
         spans::name_probe(&span, &id.to_string());
-        let turns_before = state.tokenizer_manager.engine().snapshot().heartbeat.loop_iterations;
         let in_flight = Some(state.metrics.probes.began());
-        Self { state, id, began: MonoNanos::now(), limit, endpoint, span, turns_before, in_flight }
+        Self { state, id, began: MonoNanos::now(), limit, endpoint, span, in_flight }
     }
 
     /// The verdict falls.
@@ -86,20 +85,17 @@ impl Probe {
         self.in_flight = None;
         let manager = self.state.tokenizer_manager.clone();
         let now = MonoNanos::now();
-        let scene = manager.scene(self.turns_before);
-        let flight = manager.ledger().end(&self.id.rid(), now);
-        let diagnosis = match verdict.outcome {
-            ProbeOutcome::Timeout | ProbeOutcome::EngineDead => Some(diagnose(&scene.evidence(flight.as_ref()))),
-            ProbeOutcome::Error => Some(Diagnosis { cause: Cause::StepFailed, detail: verdict.reason.clone() }),
-            _ => None,
-        };
-        match verdict.outcome {
-            ProbeOutcome::Ok => manager.status().apply(StatusEvent::ProbeOk),
-            ProbeOutcome::Timeout | ProbeOutcome::Error => {
-                let cause = diagnosis.as_ref().map_or("", |diagnosis| diagnosis.cause.as_str());
-                manager.status().apply(StatusEvent::ProbeFailed(format!("{cause}: {}", verdict.reason)));
+        let scene = manager.scene(self.began);
+        let mut flight = manager.ledger().land(&self.id.rid());
+        let diagnosis = judge(&verdict, &scene, flight.as_ref());
+        if let Some(flight) = &mut flight {
+            if let Some(diagnosis) = &diagnosis {
+                flight.timeline.name_stall(diagnosis.stalled_at, self.began);
             }
-            _ => {}
+            manager.ledger().write(flight, now);
+        }
+        if let Some(event) = status_event(&verdict, diagnosis.as_ref()) {
+            manager.status().apply(event);
         }
         let mut autopsy = Autopsy {
             status: manager.status().report().status,
@@ -123,7 +119,7 @@ impl Probe {
             ages: None,
         };
         if let Some(diagnosis) = diagnosis {
-            autopsy = autopsy.failed(flight.as_ref(), &scene, diagnosis);
+            autopsy = autopsy.failed(&scene, diagnosis);
         }
         match autopsy.outcome {
             ProbeOutcome::Ok => manager.incidents().probe_succeeded(),
@@ -167,6 +163,34 @@ impl Probe {
             ),
             outcome => tracing::debug!(%outcome, branch = %autopsy.branch, "health probe ended"),
         }
+    }
+}
+
+/// Why and where the probe failed, if it did.
+fn judge(verdict: &Verdict, scene: &Scene, flight: Option<&Flight>) -> Option<Diagnosis> {
+    match (verdict.outcome, flight) {
+        (ProbeOutcome::Timeout | ProbeOutcome::EngineDead, flight) => Some(diagnose(&scene.evidence(flight))),
+        (ProbeOutcome::Error, Some(flight)) => {
+            let stalled_at = flight.timeline.stalled_at().unwrap_or(Hop::Forward);
+            Some(Diagnosis { stalled_at, cause: Cause::StepFailed, detail: verdict.reason.clone() })
+        }
+        (ProbeOutcome::Error, None) => {
+            let (stalled_at, cause) = (Hop::Submit, Cause::FrontendStalled); // its table is full
+            Some(Diagnosis { stalled_at, cause, detail: verdict.reason.clone() })
+        }
+        _ => None,
+    }
+}
+
+/// What the verdict means for the server as a whole. A pause is no illness.
+fn status_event(verdict: &Verdict, diagnosis: Option<&Diagnosis>) -> Option<StatusEvent> {
+    match (verdict.outcome, diagnosis.map(|diagnosis| diagnosis.cause)) {
+        (ProbeOutcome::Ok, _) => Some(StatusEvent::ProbeOk),
+        (_, Some(Cause::Paused)) => None,
+        (ProbeOutcome::Timeout | ProbeOutcome::Error, Some(cause)) => {
+            Some(StatusEvent::ProbeFailed(format!("{cause}: {}", verdict.reason)))
+        }
+        _ => None,
     }
 }
 

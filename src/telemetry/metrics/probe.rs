@@ -66,7 +66,7 @@ impl ProbeMetrics {
             total: counter_vec(
                 registry,
                 "radiosonde_health_probe_total",
-                "Health probes that ended. outcome=ok and shortcut are 200, client_gone has no answer, the others are \
+                "Health probes that ended. outcome=ok, shortcut and paused are 200, client_gone has no answer, the others are \
                  503. branch says what the scheduler did: idle ran the probe as a real request, busy answered it after \
                  a batch, none never decided.",
                 &["endpoint", "branch", "outcome"],

@@ -61,6 +61,14 @@ pub struct Vitals {
     pub retractions: u64,
     /// Requests and probes that this frontend waits for.
     pub request_table: u64,
+    /// Requests and probes whose hops are being kept.
+    pub flights: u64,
+    /// Generation is paused.
+    pub paused: bool,
+    /// By how much the beat of the main runtime's canary is late.
+    pub runtime_lag: Duration,
+    /// By how much the beat of the canary on a thread of its own is late.
+    pub process_lag: Duration,
 }
 
 impl Default for Vitals {
@@ -86,6 +94,10 @@ impl Default for Vitals {
             ipc_to_frontend: 0,
             retractions: 0,
             request_table: 0,
+            flights: 0,
+            paused: false,
+            runtime_lag: Duration::ZERO,
+            process_lag: Duration::ZERO,
         }
     }
 }

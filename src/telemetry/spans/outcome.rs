@@ -88,7 +88,7 @@ pub fn record_request(span: &Span, request: &RequestAttributes<'_>) {
 /// Whether the server failed; a client that left says nothing about it.
 fn failed(outcome: ProbeOutcome) -> bool {
     match outcome {
-        ProbeOutcome::Ok | ProbeOutcome::Shortcut | ProbeOutcome::ClientGone => false,
+        ProbeOutcome::Ok | ProbeOutcome::Shortcut | ProbeOutcome::Paused | ProbeOutcome::ClientGone => false,
         ProbeOutcome::Timeout
         | ProbeOutcome::EngineDead
         | ProbeOutcome::Starting

@@ -145,6 +145,32 @@ pub(super) const SIGNS: &[Sign] = &[
         kind: MetricType::GAUGE,
         read: |vitals| count(vitals.request_table),
     },
+    Sign {
+        name: "radiosonde_ledger_flights",
+        help: "Requests and probes whose hops this frontend keeps. Follows radiosonde_request_table_size; above it for \
+               long, something was never written.",
+        kind: MetricType::GAUGE,
+        read: |vitals| count(vitals.flights),
+    },
+    Sign {
+        name: "radiosonde_paused",
+        help: "1 while generation is paused (POST /pause_generation), else 0. Probes then say so, with 200.",
+        kind: MetricType::GAUGE,
+        read: |vitals| f64::from(u8::from(vitals.paused)),
+    },
+    Sign {
+        name: "radiosonde_runtime_lag_seconds",
+        help: "By how much a task of the frontend's main runtime is late that is to run every 100 ms. Grows while the \
+               runtime's workers are blocked: nothing is served then, and the engine is not to blame.",
+        kind: MetricType::GAUGE,
+        read: |vitals| vitals.runtime_lag.as_secs_f64(),
+    },
+    Sign {
+        name: "radiosonde_process_lag_seconds",
+        help: "The same for a thread of its own. Grows only if the frontend's process gets no CPU, or is stopped.",
+        kind: MetricType::GAUGE,
+        read: |vitals| vitals.process_lag.as_secs_f64(),
+    },
 ];
 
 fn seconds(age: Option<Duration>) -> f64 {

@@ -1,0 +1,50 @@
+//! A pause: the loop turns, takes requests in and aborts them, and runs no batch.
+
+use super::outbox::Outbox;
+use super::{Purpose, Scheduler, request};
+use crate::io_struct::{AbortKind, EngineEvent, FromEngine, PauseMode};
+
+impl Scheduler {
+    /// Holds every batch from now on.
+    pub(super) fn pause(&mut self, mode: PauseMode, out: &mut dyn Outbox) {
+        match mode {
+            PauseMode::Abort => self.abort_all(out),
+            PauseMode::Retract => {
+                while !self.running.is_empty() {
+                    self.retract_youngest(out);
+                }
+            }
+            PauseMode::InPlace => {}
+        }
+        self.set_paused(true, out);
+    }
+
+    /// Runs batches again.
+    pub(super) fn resume(&mut self, out: &mut dyn Outbox) {
+        self.set_paused(false, out);
+    }
+
+    fn set_paused(&mut self, paused: bool, out: &mut dyn Outbox) {
+        self.paused = paused;
+        self.publish_vitals();
+        tracing::info!(paused, "generation paused or continued");
+        out.broadcast(FromEngine::Event(EngineEvent::Paused(paused)));
+    }
+
+    /// Ends every user's request; a probe's verdict is its frontend's business.
+    fn abort_all(&mut self, out: &mut dyn Outbox) {
+        let is_served = |request: &request::Request| request.purpose == Purpose::Serve;
+        let (ended, probes) = std::mem::take(&mut self.running).into_iter().partition(is_served);
+        self.running = probes;
+        let waiting: Vec<_>;
+        (waiting, self.waiting) = {
+            let (ended, probes): (Vec<_>, Vec<_>) = std::mem::take(&mut self.waiting).into_iter().partition(is_served);
+            (ended, probes.into())
+        };
+        for mut request in Vec::into_iter(ended).chain(waiting) {
+            self.kv_pool.release(&mut request.pages);
+            let message = "generation was paused and its requests aborted (mode abort)".to_owned();
+            out.send(&request.worker, request::ended(&request, AbortKind::Requested, message));
+        }
+    }
+}
