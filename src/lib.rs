@@ -27,5 +27,6 @@ pub mod engine_view;
 pub mod probe_ledger;
 pub mod model_hub;
 pub mod runtime;
+pub mod healthcheck;
 pub mod clock;
 pub mod telemetry;

@@ -10,6 +10,8 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
 use super::error::ApiError;
+use super::health::HealthState;
+use super::livez::Pulse;
 use crate::clock::{MonoNanos, WallAnchor};
 use crate::engine_view::Link;
 use crate::probe_ledger::KEPT_AUTOPSIES;
@@ -24,6 +26,24 @@ pub struct AdminState {
     pub tokenizer_manager: TokenizerManager,
     /// The series.
     pub metrics: Arc<Metrics>,
+    /// `--health-check-timeout`
+    pub timeout: Duration,
+    /// `--self-probe-interval`; `None`: off.
+    pub self_probe_interval: Option<Duration>,
+    /// Tells whether the main runtime runs.
+    pub main_runtime: Arc<Pulse>,
+}
+
+impl From<&HealthState> for AdminState {
+    fn from(health: &HealthState) -> Self {
+        Self {
+            tokenizer_manager: health.tokenizer_manager.clone(),
+            metrics: Arc::clone(&health.metrics),
+            timeout: health.timeout,
+            self_probe_interval: health.self_probe_interval,
+            main_runtime: Arc::clone(&health.main_runtime),
+        }
+    }
 }
 
 /// `GET /metrics`

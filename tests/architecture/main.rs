@@ -50,6 +50,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("engine_view", &["io_struct", "clock"]),
     ("probe_ledger", &["engine_view", "io_struct", "clock", "telemetry"]),
     ("model_hub", &["io_struct"]),
+    ("healthcheck", &["config"]),
     ("clock", &[]),
     ("telemetry", &[]),
 ];

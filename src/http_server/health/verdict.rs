@@ -13,6 +13,7 @@ use crate::io_struct::ProbeId;
 use crate::probe_ledger::autopsy::{Autopsy, millis, timeline};
 use crate::probe_ledger::cause::{Diagnosis, diagnose};
 use crate::server_status::StatusEvent;
+use crate::server_status::last_verdict::LastVerdict;
 use crate::telemetry::labels::{Cause, Hop, ProbeBranch, ProbeEndpoint, ProbeEvidence, ProbeOutcome};
 use crate::telemetry::metrics::{InFlight, ProbeEnd};
 use crate::telemetry::spans::{self, ProbeAttributes};
@@ -56,7 +57,8 @@ pub struct Probe {
     pub began: MonoNanos,
     /// How long it may wait.
     pub limit: Duration,
-    endpoint: ProbeEndpoint,
+    /// Where it came in.
+    pub endpoint: ProbeEndpoint,
     span: Span,
     turns_before: u64,
     in_flight: Option<InFlight>,
@@ -79,6 +81,11 @@ impl Probe {
         let mut response = (status, Json(&*autopsy)).into_response();
         response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         response
+    }
+
+    /// The verdict falls, and nobody waits for an answer.
+    pub fn close(mut self, verdict: Verdict) {
+        self.conclude(verdict);
     }
 
     /// Writes the end into every book, in one order: status, ledger and trace, metrics, ring.
@@ -125,6 +132,9 @@ impl Probe {
         if let Some(diagnosis) = diagnosis {
             autopsy = autopsy.failed(flight.as_ref(), &scene, diagnosis);
         }
+        if LastVerdict::counts(autopsy.outcome) {
+            manager.status().conclude(last_verdict(&autopsy, now));
+        }
         self.publish(&autopsy, now.since(self.began));
         manager.ledger().keep(autopsy)
     }
@@ -163,6 +173,18 @@ impl Probe {
             ),
             outcome => tracing::debug!(%outcome, branch = %autopsy.branch, "health probe ended"),
         }
+    }
+}
+
+/// What is kept for those who cannot wait for a probe.
+fn last_verdict(autopsy: &Autopsy, at: MonoNanos) -> LastVerdict {
+    LastVerdict {
+        healthy: autopsy.healthy,
+        outcome: autopsy.outcome,
+        reason: autopsy.reason.clone(),
+        stalled_at: autopsy.stalled_at,
+        cause: autopsy.cause,
+        at,
     }
 }
 
