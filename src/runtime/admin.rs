@@ -20,6 +20,9 @@ use crate::tokenizer_manager::TokenizerManager;
 /// How long a forced end waits for the last error events to leave.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
+/// Of this thread alone: Linux gives each thread its own.
+const NICENESS: i32 = -10;
+
 /// The server failed, as in `main`.
 const EXIT_FAILURE: u8 = 1;
 
@@ -53,6 +56,8 @@ impl Admin {
         let stop_probing = CancellationToken::new();
         let work = attend(listener, health, public, asked, stop_probing.clone());
         thread::Builder::new().name("admin".to_owned()).spawn(move || {
+            // Best effort, for where the process may: a turn of its own when every core is taken.
+            let _ = rustix::process::setpriority_process(None, NICENESS);
             // Without this thread no signal would be heard: rather end than go on deaf.
             let ended = catch_unwind(AssertUnwindSafe(|| runtime.block_on(work)));
             std::process::exit(ended.unwrap_or(EXIT_FAILURE).into());

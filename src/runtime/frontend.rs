@@ -126,9 +126,11 @@ impl Frontend {
         }
         let budget = DrainBudget { settle: self.args.drain_settle, whole: self.args.drain_timeout };
         tokio::select! {
-            error = attending => Err(error),
-            () = drain::drain(&self.manager, budget) => Ok(()),
+            error = &mut attending => return Err(error),
+            () = drain::drain(&self.manager, budget) => {}
         }
+        // A dead engine ends all requests, and so the drain, before its exit status is known.
+        if self.manager.engine().is_dead() { Err(attending.await) } else { Ok(()) }
     }
 
     /// Stays for probes and scrapes to see what happened, unless it is asked to end, then ends.

@@ -7,5 +7,8 @@ mod model_hub;
 mod probes;
 mod traces;
 mod processes;
+mod admin;
+mod drain;
+mod healthcheck;
 mod api;
 mod generation;
