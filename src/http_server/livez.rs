@@ -45,7 +45,8 @@ const MEANING: &str = "503 here may restart the process; a failing /readyz only 
 /// `GET /livez`: 503 only if nothing but a restart can help.
 pub async fn livez(State(state): State<AdminState>) -> Response {
     let report = state.tokenizer_manager.status().report();
-    let beyond_hope = beyond_hope(report.engine_dead.then_some(&report.reason), state.main_runtime.lag(), state.timeout);
+    let beyond_hope =
+        beyond_hope(report.engine_dead.then_some(&report.reason), state.main_runtime.lag(), state.timeout);
     let status = if beyond_hope.is_some() { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK };
     let reason = beyond_hope.as_deref().unwrap_or("the process is not beyond hope");
     let body = json!({ "alive": status == StatusCode::OK, "reason": reason, "meaning": MEANING });

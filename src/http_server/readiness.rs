@@ -194,7 +194,14 @@ mod tests {
     fn verdict(healthy: bool, at: u64) -> Option<LastVerdict> {
         let outcome = if healthy { ProbeOutcome::Ok } else { ProbeOutcome::Timeout };
         let at = MonoNanos(at * SECOND);
-        Some(LastVerdict { healthy, outcome, reason: "the probe's reason".to_owned(), stalled_at: None, cause: None, at })
+        Some(LastVerdict {
+            healthy,
+            outcome,
+            reason: "the probe's reason".to_owned(),
+            stalled_at: None,
+            cause: None,
+            at,
+        })
     }
 
     #[test]

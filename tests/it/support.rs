@@ -68,8 +68,7 @@ impl Server {
                 url_sender.send(url.to_owned()).ok();
             }
         });
-        let mut server =
-            Self { child, url: String::new(), admin: String::new(), log, client: reqwest::Client::new() };
+        let mut server = Self { child, url: String::new(), admin: String::new(), log, client: reqwest::Client::new() };
         let both = async { Some((url.recv().await?, url.recv().await?)) };
         match time::timeout(START_LIMIT, both).await {
             Ok(Some(urls)) => (server.url, server.admin) = urls,

@@ -10,8 +10,7 @@ use tracing::field::Empty;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
 use super::names::{
-    ERROR_TYPE, HTTP_REQUEST_METHOD, HTTP_RESPONSE_STATUS_CODE, HTTP_ROUTE, PROBE_ID, REQUEST_RID, SELF_PROBE,
-    URL_PATH,
+    ERROR_TYPE, HTTP_REQUEST_METHOD, HTTP_RESPONSE_STATUS_CODE, HTTP_ROUTE, PROBE_ID, REQUEST_RID, SELF_PROBE, URL_PATH,
 };
 use super::{MAX_TEXT, bounded};
 
