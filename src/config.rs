@@ -31,7 +31,15 @@ const AFTER_HELP: &str = "Examples:
   radiosonde --model ./model.gguf --port 8000     serve a GGUF file
   curl -s 127.0.0.1:30000/health | jq             is it healthy, and if not, which hop is sick?
   curl -s 127.0.0.1:30000/debug/probes | jq       the last 256 probes, hop by hop
-  radiosonde --otlp-traces-endpoint http://127.0.0.1:4317      send traces to Jaeger";
+  radiosonde --otlp-traces-endpoint http://127.0.0.1:4317      send traces to Jaeger
+  radiosonde healthcheck                          for exec probes: exit code 0 if healthy, else 1
+
+Exit codes:
+  0    asked to end by SIGTERM or SIGINT, and drained
+  1    did not start, or the engine is gone
+  2    bad arguments
+  130  asked twice, the second time by SIGINT: ended at once, running requests were cut off
+  143  asked twice, the second time by SIGTERM";
 
 /// The commands.
 #[derive(Debug, Subcommand)]
@@ -42,6 +50,24 @@ pub enum Command {
     Frontend(Box<FrontendArgs>),
     /// Start an engine for frontends to connect to.
     Engine(Box<EngineArgs>),
+    /// Ask a server whether it is healthy, and say why not in one line. Exit code 0: healthy, 1: unhealthy or not
+    /// reachable, 2: bad arguments.
+    Healthcheck(HealthcheckArgs),
+}
+
+/// `radiosonde healthcheck`
+#[derive(Debug, Clone, Args)]
+pub struct HealthcheckArgs {
+    /// What to ask. Default: `http://127.0.0.1:<port>/health`; `/readyz` answers from the last verdict, in a millisecond.
+    #[arg(long, value_name = "URL", value_parser = parse_http_url, env = "RADIOSONDE_HEALTHCHECK_URL")]
+    pub url: Option<String>,
+    /// The server's port, where no URL is given.
+    #[arg(long, value_name = "PORT", default_value_t = 30000, env = "RADIOSONDE_PORT")]
+    pub port: u16,
+    /// How long to wait for the answer.
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = parse_duration,
+          env = "RADIOSONDE_HEALTHCHECK_TIMEOUT")]
+    pub timeout: Duration,
 }
 
 /// `radiosonde serve`
@@ -150,6 +176,13 @@ pub struct HttpArgs {
     /// Port to listen on; 0 takes a free one and prints it.
     #[arg(long, value_name = "PORT", default_value_t = 30000, env = "RADIOSONDE_PORT")]
     pub port: u16,
+    /// Address of the admin listener. Default: as `--host`.
+    #[arg(long, value_name = "ADDRESS", env = "RADIOSONDE_ADMIN_HOST")]
+    pub admin_host: Option<IpAddr>,
+    /// Port of the admin listener, which serves `/metrics`, `/debug`, `grpc.health.v1` and everything about health from a
+    /// thread of its own. Default: `--port` plus 1, or a free one with `--port 0`.
+    #[arg(long, value_name = "PORT", env = "RADIOSONDE_ADMIN_PORT")]
+    pub admin_port: Option<u16>,
     /// The model's name in the OpenAI APIs, beside `default`. Default: the file's name without `.gguf`.
     #[arg(long, value_name = "NAME", env = "RADIOSONDE_SERVED_MODEL_NAME")]
     pub served_model_name: Option<String>,
@@ -165,13 +198,39 @@ pub struct HttpArgs {
     #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=4096),
           env = "RADIOSONDE_MAX_BODY_MIB")]
     pub max_body_mib: u32,
-    /// How long running requests may go on after SIGTERM.
+    /// Without a verdict and without an output for so long, the server sends a probe of its own, so that `/readyz` has a
+    /// fresh verdict to answer from; 0: never.
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_duration_or_zero,
+          env = "RADIOSONDE_SELF_PROBE_INTERVAL")]
+    pub self_probe_interval: Duration,
+    /// How long the whole drain may take after SIGTERM or SIGINT, settling included: then running requests are cut off.
+    /// A second signal cuts them off at once.
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_duration,
           env = "RADIOSONDE_DRAIN_TIMEOUT")]
     pub drain_timeout: Duration,
+    /// How long new requests are still served after SIGTERM or SIGINT, while readiness is off already: until every load
+    /// balancer has seen that.
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = parse_duration_or_zero,
+          env = "RADIOSONDE_DRAIN_SETTLE")]
+    pub drain_settle: Duration,
     #[command(flatten)]
     #[expect(missing_docs, reason = "the section says it")]
     pub drills: DrillArgs,
+}
+
+impl HttpArgs {
+    /// Where the admin listener listens.
+    #[must_use]
+    pub fn admin_address(&self) -> (IpAddr, u16) {
+        let beside = if self.port == 0 { 0 } else { self.port.wrapping_add(1) };
+        (self.admin_host.unwrap_or(self.host), self.admin_port.unwrap_or(beside))
+    }
+
+    /// The self-probe's interval; `None`: off.
+    #[must_use]
+    pub fn self_probe(&self) -> Option<Duration> {
+        (!self.self_probe_interval.is_zero()).then_some(self.self_probe_interval)
+    }
 }
 
 /// Faults on purpose.
@@ -252,6 +311,17 @@ pub enum LogFormat {
 /// # Errors
 /// What is wrong with it, and the limit.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
+    match parse_duration_or_zero(text)? {
+        Duration::ZERO => Err(format!("'{text}' is out of range: more than 0, at most 1 hour")),
+        duration => Ok(duration),
+    }
+}
+
+/// As [`parse_duration`], where zero means something.
+///
+/// # Errors
+/// What is wrong with it, and the limit.
+pub fn parse_duration_or_zero(text: &str) -> Result<Duration, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let scale = match &text[digits.len()..] {
         "ms" => 0.001,
@@ -261,10 +331,19 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     };
     let seconds = digits.parse::<f64>().map_err(|_| format!("'{text}' is not a duration: write 800ms, 20s or 2m"))?;
     let seconds = seconds * scale;
-    if seconds > 0.0 && seconds <= 3600.0 {
+    if (0.0..=3600.0).contains(&seconds) {
         Ok(Duration::from_secs_f64(seconds))
     } else {
-        Err(format!("'{text}' is out of range: more than 0, at most 1 hour"))
+        Err(format!("'{text}' is out of range: at least 0, at most 1 hour"))
+    }
+}
+
+/// Checks that `text` is a URL with a host, by http or https.
+fn parse_http_url(text: &str) -> Result<String, String> {
+    let url: ureq::http::Uri = text.parse().map_err(|error| format!("'{text}' is no URL: {error}"))?;
+    match (url.scheme_str(), url.host()) {
+        (Some("http" | "https"), Some(_)) => Ok(text.to_owned()),
+        _ => Err(format!("'{text}' is no URL as in http://127.0.0.1:30000/health")),
     }
 }
 
@@ -289,6 +368,33 @@ mod tests {
         ] {
             assert_eq!(parse_duration(text).ok(), want, "{text:?}");
         }
+        assert_eq!(parse_duration_or_zero("0"), Ok(Duration::ZERO));
+        assert!(parse_duration_or_zero("-1s").is_err() && parse_duration_or_zero("3601s").is_err());
+    }
+
+    #[test]
+    fn urls() {
+        for (text, good) in [
+            ("http://127.0.0.1:30000/health", true),
+            ("https://[::1]/readyz", true),
+            ("127.0.0.1:30000", false),
+            ("ftp://host/", false),
+            ("http://", false),
+            ("", false),
+        ] {
+            assert_eq!(parse_http_url(text).is_ok(), good, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn the_admin_listener_is_beside_the_other() {
+        let check = |flags: &[&str], want: (&str, u16)| {
+            let cli = Cli::try_parse_from([&["radiosonde"], flags].concat()).unwrap();
+            assert_eq!(cli.serve.http.admin_address(), (want.0.parse().unwrap(), want.1), "{flags:?}");
+        };
+        check(&["--host=127.0.0.1", "--port=8000"], ("127.0.0.1", 8001));
+        check(&["--host=0.0.0.0", "--port=0"], ("0.0.0.0", 0));
+        check(&["--host=0.0.0.0", "--port=1", "--admin-host=::1", "--admin-port=9"], ("::1", 9));
     }
 
     #[test]

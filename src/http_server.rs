@@ -1,4 +1,4 @@
-//! Which path goes to which handler.
+//! Which path goes to which handler, on which listener.
 
 pub mod health;
 pub mod generate;
@@ -7,6 +7,9 @@ pub mod sampling;
 pub mod pause;
 pub mod admin;
 pub mod drills;
+pub mod readiness;
+pub mod livez;
+pub mod grpc_health;
 pub mod trace_layer;
 pub mod error;
 
@@ -30,31 +33,51 @@ use health::HealthState;
 /// Every path of the public listener. `max_body_bytes` bounds what is read of a request.
 pub fn router(health: HealthState, max_body_bytes: usize) -> Router {
     let metrics = Arc::clone(&health.metrics);
-    let manager = health.tokenizer_manager.clone();
-    let admin = AdminState { tokenizer_manager: manager.clone(), metrics: Arc::clone(&metrics) };
-    let probes = Router::new()
-        .route("/health", get(health::health))
-        .route("/health_generate", get(health::health_generate))
-        .with_state(health);
+    let api = ApiState { tokenizer_manager: health.tokenizer_manager.clone() };
     let requests = generate::routes()
         .merge(openai::routes())
         .merge(pause::routes())
-        .with_state(ApiState { tokenizer_manager: manager })
+        .with_state(api)
         .layer(DefaultBodyLimit::max(max_body_bytes))
-        .route_layer(middleware::from_fn_with_state(metrics, count_refusals));
-    let traced = probes.merge(requests).route_layer(middleware::from_fn(trace_layer::trace));
+        .route_layer(middleware::from_fn_with_state(metrics, count_refusals))
+        .route_layer(middleware::from_fn(trace_layer::trace));
+    guarded(requests.merge(about_health(health)))
+}
+
+/// Every path of the admin listener: what describes health, and health as gRPC has it.
+pub fn admin_router(health: HealthState) -> Router {
+    let grpc = grpc_health::service(AdminState::from(&health));
+    guarded(about_health(health).route_service(grpc_health::PATH, grpc))
+}
+
+/// The probes and what else describes health. Nothing here but the probes waits for anybody.
+fn about_health(health: HealthState) -> Router {
+    let admin = AdminState::from(&health);
+    let probes = Router::new()
+        .route("/health", get(health::health))
+        .route("/health_generate", get(health::health_generate))
+        .with_state(health)
+        .route_layer(middleware::from_fn(trace_layer::trace));
     let untraced = Router::new()
+        .route("/livez", get(livez::livez))
+        .route("/readyz", get(readiness::readyz))
+        .route("/startupz", get(readiness::startupz))
+        .route("/ready", get(readiness::ready))
+        .route("/ping", get(readiness::ping))
         .route("/metrics", get(admin::metrics))
         .route("/debug/probes", get(admin::probes))
         .route("/debug/probes/{probe_id}", get(admin::probe))
         .route("/debug/incidents", get(admin::incidents))
         .route("/debug/fault", drills::route())
         .with_state(admin);
-    traced.merge(untraced).fallback(not_found).method_not_allowed_fallback(method_not_allowed).layer(
-        CatchPanicLayer::custom(|_| {
-            ApiError::plain(StatusCode::INTERNAL_SERVER_ERROR, "server_error", "the handler failed").into_response()
-        }),
-    )
+    probes.merge(untraced)
+}
+
+/// What no handler does: unknown paths, wrong methods, panics.
+fn guarded(router: Router) -> Router {
+    router.fallback(not_found).method_not_allowed_fallback(method_not_allowed).layer(CatchPanicLayer::custom(|_| {
+        ApiError::plain(StatusCode::INTERNAL_SERVER_ERROR, "server_error", "the handler failed").into_response()
+    }))
 }
 
 /// Counts the answers that carry a refusal.

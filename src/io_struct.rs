@@ -243,6 +243,8 @@ pub enum AbortKind {
     StepFailed,
     /// The engine is gone; made by the frontend, never sent by an engine.
     EngineDead,
+    /// The server ends before the request did; made by the frontend, never sent by an engine.
+    CutOff,
 }
 
 /// The dedicated answer to a probe that met a busy scheduler.

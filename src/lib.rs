@@ -30,5 +30,6 @@ pub mod incidents;
 pub mod model_hub;
 pub mod drills;
 pub mod runtime;
+pub mod healthcheck;
 pub mod clock;
 pub mod telemetry;

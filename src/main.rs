@@ -1,10 +1,12 @@
 //! Arguments to configuration to runtime; sets the exit code.
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Parser;
-use radiosonde::config::{Cli, Command};
+use radiosonde::config::{Cli, Command, HealthcheckArgs};
+use radiosonde::healthcheck;
 use radiosonde::runtime::{engine, frontend, serve};
 
 fn main() -> ExitCode {
@@ -14,6 +16,7 @@ fn main() -> ExitCode {
         Some(Command::Serve(args)) => serve::run(args).context("radiosonde serve"),
         Some(Command::Frontend(args)) => frontend::run(args).context("radiosonde frontend"),
         Some(Command::Engine(args)) => engine::run(args).context("radiosonde engine"),
+        Some(Command::Healthcheck(args)) => return check_health(args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -22,6 +25,13 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Docker keeps what a health check prints, so it goes to standard output in any case.
+fn check_health(args: &HealthcheckArgs) -> ExitCode {
+    let answer = healthcheck::run(args);
+    let _ = writeln!(std::io::stdout().lock(), "{}", answer.line); // the exit code says the rest
+    if answer.healthy { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Logging may not have started yet.

@@ -2,6 +2,7 @@
 
 pub mod serve;
 pub mod frontend;
+pub mod admin;
 pub mod engine_link;
 pub mod engine;
 pub mod engine_ipc;
@@ -13,7 +14,7 @@ pub mod canary;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 
-use crate::config::{self, DrillArgs, LogArgs, TelemetryArgs};
+use crate::config::{self, DrillArgs, HttpArgs, LogArgs, TelemetryArgs};
 use crate::drills::Drills;
 use crate::telemetry::{self, LogConfig, OtlpConfig, TelemetryConfig};
 
@@ -51,11 +52,27 @@ pub enum RuntimeError {
     Os(#[from] io::Error),
 }
 
-/// Listens before anything is loaded, so that a taken port is known at once.
-///
-/// # Errors
-/// The address is in use or not ours.
-pub fn listen(host: IpAddr, port: u16) -> Result<TcpListener, RuntimeError> {
+/// The listeners of a frontend.
+#[derive(Debug)]
+pub struct Listeners {
+    /// For everybody.
+    pub public: TcpListener,
+    /// For those who watch: served by a thread of its own.
+    pub admin: TcpListener,
+}
+
+impl Listeners {
+    /// Listens before anything is loaded, so that a taken port is known at once.
+    ///
+    /// # Errors
+    /// An address is in use or not ours.
+    pub fn bind(args: &HttpArgs) -> Result<Self, RuntimeError> {
+        let (admin_host, admin_port) = args.admin_address();
+        Ok(Self { public: listen(args.host, args.port)?, admin: listen(admin_host, admin_port)? })
+    }
+}
+
+fn listen(host: IpAddr, port: u16) -> Result<TcpListener, RuntimeError> {
     let address = SocketAddr::new(host, port);
     let listener = TcpListener::bind(address).map_err(|source| RuntimeError::Listen { address, source })?;
     listener.set_nonblocking(true)?;

@@ -1,5 +1,7 @@
 //! What the server can say of itself: one owner, everybody else watches.
 
+pub mod last_verdict;
+
 use std::sync::Mutex;
 use std::sync::PoisonError;
 
@@ -7,6 +9,7 @@ use tokio::sync::watch;
 
 use crate::clock::MonoNanos;
 pub use crate::telemetry::labels::ServerStatus;
+use last_verdict::LastVerdict;
 
 /// What happened to the server as a whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,8 +26,10 @@ pub enum StatusEvent {
     EngineLost(String),
     /// The engine is gone for good, with the reason.
     EngineDied(String),
-    /// Graceful exit begins.
+    /// Graceful exit begins: readiness is off, new work is still served.
     Drain,
+    /// Graceful exit goes on: new work is refused.
+    RefuseWork,
 }
 
 /// The status, why, and since when.
@@ -38,6 +43,10 @@ pub struct StatusReport {
     pub since: MonoNanos,
     /// The engine is gone: no probe can make the server `Up` again.
     pub engine_dead: bool,
+    /// It has been `Up`: the start is over, for good.
+    pub been_up: bool,
+    /// New work is refused because the server ends.
+    pub refuses_work: bool,
 }
 
 /// Called with each change of status: from, to.
@@ -46,6 +55,7 @@ type OnTransition = Box<dyn Fn(ServerStatus, ServerStatus) + Send + Sync>;
 /// The owner of the status.
 pub struct StatusBoard {
     current: watch::Sender<StatusReport>,
+    verdict: watch::Sender<Option<LastVerdict>>,
     writing: Mutex<()>,
     on_transition: OnTransition,
 }
@@ -58,8 +68,15 @@ impl StatusBoard {
             reason: "starting".to_owned(),
             since: MonoNanos::now(),
             engine_dead: false,
+            been_up: false,
+            refuses_work: false,
         };
-        Self { current: watch::Sender::new(report), writing: Mutex::new(()), on_transition: Box::new(on_transition) }
+        Self {
+            current: watch::Sender::new(report),
+            verdict: watch::Sender::new(None),
+            writing: Mutex::new(()),
+            on_transition: Box::new(on_transition),
+        }
     }
 
     /// The status now.
@@ -74,11 +91,31 @@ impl StatusBoard {
         self.current.subscribe()
     }
 
+    /// What the last probe concluded; `None` before the first, also of an engine that was started again.
+    #[must_use]
+    pub fn last_verdict(&self) -> Option<LastVerdict> {
+        self.verdict.borrow().clone()
+    }
+
+    /// Hears of each verdict.
+    #[must_use]
+    pub fn watch_verdict(&self) -> watch::Receiver<Option<LastVerdict>> {
+        self.verdict.subscribe()
+    }
+
+    /// A probe concluded.
+    pub fn conclude(&self, verdict: LastVerdict) {
+        self.verdict.send_replace(Some(verdict));
+    }
+
     /// Something happened; the status follows.
     pub fn apply(&self, event: StatusEvent) {
         let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.report();
         let Some(after) = next(&before, event) else { return };
+        if before.status == ServerStatus::Starting && after.status == ServerStatus::Up {
+            self.verdict.send_replace(None); // it was about the engine before
+        }
         if after.status != before.status {
             (self.on_transition)(before.status, after.status);
             tracing::info!(from = %before.status, to = %after.status, reason = after.reason, "server status changed");
@@ -90,9 +127,17 @@ impl StatusBoard {
 /// The transitions, all of them. `None`: nothing changes.
 fn next(now: &StatusReport, event: StatusEvent) -> Option<StatusReport> {
     use ServerStatus::{Draining, Starting, UnHealthy, Up};
+    let refuses_work = match event {
+        StatusEvent::RefuseWork => true,
+        StatusEvent::Drain if now.status == Starting => true, // there is nothing to serve it with
+        _ => now.refuses_work,
+    };
     let (status, reason, engine_dead) = match (now.status, event) {
         (status, StatusEvent::EngineDied(reason)) if !now.engine_dead => {
             (if status == Draining { Draining } else { UnHealthy }, reason, true)
+        }
+        (Draining, StatusEvent::RefuseWork) if !now.refuses_work => {
+            (Draining, "draining: new work is refused".to_owned(), now.engine_dead)
         }
         (Draining, _) => return None,
         (_, StatusEvent::EngineLost(reason)) if !now.engine_dead => (Starting, reason, false),
@@ -104,7 +149,7 @@ fn next(now: &StatusReport, event: StatusEvent) -> Option<StatusReport> {
         _ => return None,
     };
     let since = if status == now.status { now.since } else { MonoNanos::now() };
-    Some(StatusReport { status, reason, since, engine_dead })
+    Some(StatusReport { status, reason, since, engine_dead, been_up: now.been_up || status == Up, refuses_work })
 }
 
 #[cfg(test)]
@@ -123,7 +168,7 @@ mod tests {
 
     #[test]
     fn transitions() {
-        use StatusEvent::{Drain, EngineDied, ProbeFailed, ProbeOk, Ready};
+        use StatusEvent::{Drain, EngineDied, ProbeFailed, ProbeOk, Ready, RefuseWork};
         let failed = || ProbeFailed("r".to_owned());
         let died = || EngineDied("r".to_owned());
         check(&[], "starting");
@@ -139,5 +184,46 @@ mod tests {
         check(&[Ready, Drain, ProbeOk, failed(), died(), Ready], "starting up draining");
         check(&[Drain, Ready], "starting draining");
         check(&[Ready, died(), Drain], "starting up unhealthy draining");
+        check(&[Ready, RefuseWork], "starting up");
+    }
+
+    #[test]
+    fn draining_settles_before_it_refuses() {
+        let refuses = |events: &[StatusEvent]| {
+            let board = StatusBoard::new(|_, _| ());
+            events.iter().for_each(|event| board.apply(event.clone()));
+            board.report().refuses_work
+        };
+        use StatusEvent::{Drain, EngineDied, Ready, RefuseWork};
+        let died = EngineDied("r".to_owned());
+        for (events, want) in [
+            (&[Ready, Drain][..], false),
+            (&[Ready, Drain, RefuseWork], true),
+            (&[Ready, Drain, RefuseWork, died], true),
+            (&[Drain], true),
+            (&[Ready, RefuseWork], false),
+        ] {
+            assert_eq!(refuses(events), want, "{events:?}");
+        }
+    }
+
+    #[test]
+    fn a_new_engine_has_no_verdict_and_the_start_stays_over() {
+        let board = StatusBoard::new(|_, _| ());
+        let verdict = LastVerdict {
+            healthy: false,
+            outcome: crate::telemetry::labels::ProbeOutcome::Timeout,
+            reason: "r".to_owned(),
+            stalled_at: None,
+            cause: None,
+            at: MonoNanos::now(),
+        };
+        board.conclude(verdict.clone());
+        assert!(!board.report().been_up);
+        board.apply(StatusEvent::Ready);
+        assert_eq!((board.last_verdict(), board.report().been_up), (None, true));
+        board.conclude(verdict.clone());
+        board.apply(StatusEvent::ProbeFailed("r".to_owned()));
+        assert_eq!((board.last_verdict(), board.report().been_up), (Some(verdict), true));
     }
 }

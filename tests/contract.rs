@@ -33,7 +33,7 @@ You are on call and have opened a trace: the span in red with the message `unfin
 of it when the probe ends, in any way.
 
 The root is named after the method and the route, as in `GET /health`; its time and its status are those of the HTTP
-answer. Below it are the hops, in the order in which they were crossed. `scheduler.run_batch` and
+answer. That of a probe which the server sent by itself is `self_probe`. Below it are the hops, in the order in which they were crossed. `scheduler.run_batch` and
 `model_runner.forward` belong to a probe of an idle scheduler, `scheduler.return_health_check_ipcs` to one of a busy
 scheduler, `scheduler.prefill` and `scheduler.decode` to user requests. Prompts and outputs are never in a trace. This
 file is generated: `UPDATE_EXPECT=1 cargo test --test contract`.

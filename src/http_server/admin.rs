@@ -10,6 +10,7 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
 use super::error::ApiError;
+use super::health::HealthState;
 use crate::clock::{MonoNanos, WallAnchor};
 use crate::engine_view::Link;
 use crate::incidents::KEPT_INCIDENTS;
@@ -25,6 +26,21 @@ pub struct AdminState {
     pub tokenizer_manager: TokenizerManager,
     /// The series.
     pub metrics: Arc<Metrics>,
+    /// `--health-check-timeout`
+    pub timeout: Duration,
+    /// `--self-probe-interval`; `None`: off.
+    pub self_probe_interval: Option<Duration>,
+}
+
+impl From<&HealthState> for AdminState {
+    fn from(health: &HealthState) -> Self {
+        Self {
+            tokenizer_manager: health.tokenizer_manager.clone(),
+            metrics: Arc::clone(&health.metrics),
+            timeout: health.timeout,
+            self_probe_interval: health.self_probe_interval,
+        }
+    }
 }
 
 /// `GET /metrics`

@@ -1,6 +1,7 @@
 //! Station 1: `/health` and `/health_generate`. Short cuts, submit, wait, verdict.
 
 mod verdict;
+pub mod self_probe;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,6 +35,8 @@ pub struct HealthState {
     pub timeout: Duration,
     /// `/health` probes like `/health_generate`; off: it answers from the server's state alone.
     pub health_generation: bool,
+    /// `--self-probe-interval`; `None`: the server does not probe by itself.
+    pub self_probe_interval: Option<Duration>,
 }
 
 /// `?timeout=800ms&evidence=own`
@@ -74,13 +77,18 @@ pub async fn health_generate(
 async fn probe(state: HealthState, endpoint: ProbeEndpoint, query: &ProbeQuery) -> Result<Response, ApiError> {
     let limit = limit(query, state.timeout)?;
     let accepts = accepts(query)?;
-    let shortcut = !state.health_generation && endpoint == ProbeEndpoint::Health;
     let probe = Probe::begin(state, endpoint, limit);
-    let verdict = match short_cut(&probe.state.tokenizer_manager, shortcut) {
-        Some(verdict) => verdict,
-        None => fly(&probe, accepts).await,
-    };
+    let verdict = run(&probe, accepts).await;
     Ok(probe.end(verdict))
+}
+
+/// The whole of a probe, whoever asks for it.
+async fn run(probe: &Probe, accepts: Accepts) -> Verdict {
+    let generation_is_off = !probe.state.health_generation && probe.endpoint == ProbeEndpoint::Health;
+    match short_cut(&probe.state.tokenizer_manager, generation_is_off) {
+        Some(verdict) => verdict,
+        None => fly(probe, accepts).await,
+    }
 }
 
 /// The checks that need no engine, in SGLang's order.

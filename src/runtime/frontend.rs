@@ -7,10 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
 
+use super::admin::{self, Admin, PublicServer};
+use super::drain::{self, DrainBudget};
 use super::engine_link::EngineLink;
-use super::{RuntimeError, canary, drain, listen, telemetry_config};
+use super::{Listeners, RuntimeError, canary, telemetry_config};
 use crate::config::{FrontendArgs, HttpArgs};
 use crate::http_server;
 use crate::http_server::admin::FrontendVitals;
@@ -41,21 +42,23 @@ pub struct Frontend {
     args: HttpArgs,
     url: String,
     http: JoinHandle<std::io::Result<()>>,
-    stop_http: CancellationToken,
+    public: PublicServer,
+    /// The thread that answers whatever happens here.
+    pub admin: Admin,
 }
 
 impl Frontend {
-    /// Builds the stations and serves HTTP on `listener`; everything answers 503 until an engine is ready.
+    /// Builds the stations and serves HTTP on `listeners`; everything answers 503 until an engine is ready.
     ///
     /// # Errors
-    /// Telemetry or the listener refuses.
+    /// Telemetry or a listener refuses.
     pub fn start(
-        listener: TcpListener,
+        listeners: Listeners,
         args: &HttpArgs,
         incidents: Option<PathBuf>,
         telemetry: Telemetry,
     ) -> Result<(Self, ToEngineQueue), RuntimeError> {
-        let url = format!("http://{}", listener.local_addr()?);
+        let url = format!("http://{}", listeners.public.local_addr()?);
         let transitions = Arc::clone(&telemetry.metrics);
         let status = Arc::new(StatusBoard::new(move |from, to| transitions.engine.status_changed(from, to)));
         let ledger = Arc::new(ProbeLedger::new(Arc::clone(&telemetry.tracers)));
@@ -72,14 +75,12 @@ impl Frontend {
             metrics: Arc::clone(&telemetry.metrics),
             timeout: args.health_check_timeout,
             health_generation: !args.disable_health_generation,
+            self_probe_interval: args.self_probe(),
         };
-        let router = http_server::router(health, args.max_body_mib as usize * (1 << 20));
-        let stop_http = CancellationToken::new();
-        let stopped = stop_http.clone().cancelled_owned();
-        let listener = tokio::net::TcpListener::from_std(listener)?;
-        #[expect(clippy::disallowed_methods, reason = "the runtime spawns, and waits for it when it closes")]
-        let http = tokio::spawn(async move { axum::serve(listener, router).with_graceful_shutdown(stopped).await });
-        Ok((Self { manager, telemetry, args: args.clone(), url, http, stop_http }, queue))
+        let public = PublicServer::default();
+        let http = serve_public(listeners.public, &health, args, &public)?;
+        let admin = Admin::start(listeners.admin, health, public.clone())?;
+        Ok((Self { manager, telemetry, args: args.clone(), url, http, public, admin }, queue))
     }
 
     /// Says what start waits for.
@@ -132,29 +133,53 @@ impl Frontend {
         let mut attending = std::pin::pin!(attending);
         tokio::select! {
             error = &mut attending => return Err(error),
-            asked = drain::asked_to_end() => asked?,
+            () = self.admin.asked_to_end() => {}
         }
+        let budget = DrainBudget { settle: self.args.drain_settle, whole: self.args.drain_timeout };
         tokio::select! {
-            error = attending => Err(error),
-            () = drain::drain(&self.manager, self.args.drain_timeout) => Ok(()),
+            error = &mut attending => return Err(error),
+            () = drain::drain(&self.manager, budget) => {}
         }
+        // A dead engine ends all requests, and so the drain, before its exit status is known.
+        if self.manager.engine().is_dead() { Err(attending.await) } else { Ok(()) }
     }
 
     /// Stays for probes and scrapes to see what happened, unless it is asked to end, then ends.
     pub async fn linger(self) {
-        let _ = tokio::time::timeout(DEATH_LINGER, drain::asked_to_end()).await;
+        let _ = tokio::time::timeout(DEATH_LINGER, self.admin.asked_to_end()).await;
         self.close().await;
     }
 
     /// Closes the listener and flushes telemetry.
     pub async fn close(self) {
-        self.stop_http.cancel();
+        self.public.stop.cancel();
         if tokio::time::timeout(Duration::from_secs(1), self.http).await.is_err() {
             tracing::warn!("connections were still open");
         }
+        self.admin.stop_probing();
         let tracers = Arc::clone(&self.telemetry.tracers);
         let _ = tokio::task::spawn_blocking(move || tracers.shutdown(TELEMETRY_FLUSH)).await;
+        self.admin.give_way_to_a_forced_end().await;
     }
+}
+
+/// Serves the public listener until `public` stops.
+fn serve_public(
+    listener: TcpListener,
+    health: &HealthState,
+    args: &HttpArgs,
+    public: &PublicServer,
+) -> std::io::Result<JoinHandle<std::io::Result<()>>> {
+    let router = http_server::router(health.clone(), args.max_body_mib as usize * (1 << 20));
+    let listener = tokio::net::TcpListener::from_std(listener)?;
+    let stop = public.stop.clone();
+    let stopped = public.stopped.clone().drop_guard();
+    #[expect(clippy::disallowed_methods, reason = "the runtime spawns, and waits for it when it closes")]
+    let http = tokio::spawn(async move {
+        let _stopped = stopped;
+        axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await
+    });
+    Ok(http)
 }
 
 /// Runs a frontend for the engine at `--engine`.
@@ -162,11 +187,11 @@ impl Frontend {
 /// # Errors
 /// The port or the engine cannot be had, or the engine is gone.
 pub fn run(args: &FrontendArgs) -> Result<(), RuntimeError> {
-    let listener = listen(args.http.host, args.http.port)?;
-    announce(&listener)?;
+    let listeners = Listeners::bind(&args.http)?;
+    announce(&listeners)?;
     let telemetry = telemetry::init(&telemetry_config(&args.telemetry))?;
     runtime()?.block_on(async {
-        let (frontend, queue) = Frontend::start(listener, &args.http, args.telemetry.incidents.clone(), telemetry)?;
+        let (frontend, queue) = Frontend::start(listeners, &args.http, args.telemetry.incidents.clone(), telemetry)?;
         let outcome = frontend.attend_until_asked(attend(&frontend, &args.engine, queue)).await;
         match outcome {
             Ok(()) => {
@@ -211,9 +236,10 @@ pub fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
 /// Says on standard output where the server listens, as soon as it does.
 ///
 /// # Errors
-/// The listener has no address.
-pub fn announce(listener: &TcpListener) -> std::io::Result<()> {
-    say(&format!("radiosonde listening on http://{}", listener.local_addr()?));
+/// A listener has no address.
+pub fn announce(listeners: &Listeners) -> std::io::Result<()> {
+    let (public, admin) = (listeners.public.local_addr()?, listeners.admin.local_addr()?);
+    say(&format!("radiosonde listening on http://{public}\nradiosonde admin on http://{admin}"));
     Ok(())
 }
 

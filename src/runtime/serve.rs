@@ -6,7 +6,7 @@ use super::engine_link::EngineLink;
 use super::frontend::{Frontend, announce, runtime};
 use super::restarts::RestartBudget;
 use super::supervisor::Engine;
-use super::{RuntimeError, drain, listen, restarts, telemetry_config};
+use super::{Listeners, RuntimeError, restarts, telemetry_config};
 use crate::config::ServeArgs;
 use crate::incidents::Death;
 use crate::io_struct::ModelSource;
@@ -27,14 +27,14 @@ const ENGINE_END_LIMIT: Duration = Duration::from_secs(2);
 /// # Errors
 /// The port or the model cannot be had, or the engine is gone.
 pub fn run(args: &ServeArgs) -> Result<(), RuntimeError> {
-    let listener = listen(args.http.host, args.http.port)?; // before anything is loaded
-    announce(&listener)?;
+    let listeners = Listeners::bind(&args.http)?; // before anything is loaded
+    announce(&listeners)?;
     let telemetry = telemetry::init(&telemetry_config(&args.telemetry))?;
     runtime()?.block_on(async {
-        let (frontend, queue) = Frontend::start(listener, &args.http, args.telemetry.incidents.clone(), telemetry)?;
+        let (frontend, queue) = Frontend::start(listeners, &args.http, args.telemetry.incidents.clone(), telemetry)?;
         let fetched = tokio::select! {
             fetched = fetch(&frontend, args) => fetched,
-            asked = drain::asked_to_end() => return close(frontend, asked).await,
+            () = frontend.admin.asked_to_end() => return close(frontend, Ok(())).await,
         };
         match fetched {
             Ok(source) => serve(frontend, queue, args, &source).await,

@@ -117,6 +117,8 @@ label_set! {
         Health => "/health",
         /// `GET /health_generate`
         HealthGenerate => "/health_generate",
+        /// Nobody asked: the server's own, after `--self-probe-interval` without a verdict and without an output.
+        SelfProbe => "self",
     }
 }
 

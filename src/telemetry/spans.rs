@@ -7,7 +7,7 @@ mod server;
 
 pub use hops::{HopSpan, StepAttributes, write_hops};
 pub use outcome::{ProbeAttributes, RequestAttributes, record_probe, record_request};
-pub use server::{context, name_probe, name_request, record_status, server_span, trace_id};
+pub use server::{context, name_probe, name_request, record_status, self_probe_span, server_span, trace_id};
 
 /// The longest attribute or status text in bytes. Prompts and outputs never go into spans.
 pub const MAX_TEXT: usize = 512;

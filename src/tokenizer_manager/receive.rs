@@ -121,6 +121,15 @@ impl TokenizerManager {
         }
     }
 
+    /// The server ends: the requests of users that still run end with an explicit error, here and in the engine.
+    pub fn cut_off(&self, reason: &str) {
+        for (rid, entry) in self.inner.table.drain_served() {
+            self.send_abort(&rid);
+            self.end(&rid, &entry, RequestOutcome::Error);
+            entry.state.push(aborted(reason.to_owned(), AbortKind::CutOff, &entry));
+        }
+    }
+
     /// Ends one request because the engine is gone.
     pub(super) fn fail(&self, rid: &Rid, reason: &str) {
         if let Some(entry) = self.inner.table.remove(rid) {
@@ -228,9 +237,12 @@ impl TokenizerManager {
 }
 
 fn engine_dead(reason: &str, entry: &Entry) -> GenerateOutput {
-    let message = format!("the engine is dead: {reason}");
+    aborted(format!("the engine is dead: {reason}"), AbortKind::EngineDead, entry)
+}
+
+fn aborted(message: String, kind: AbortKind, entry: &Entry) -> GenerateOutput {
     GenerateOutput {
-        finish_reason: Some(FinishReason::Abort { message, kind: AbortKind::EngineDead }),
+        finish_reason: Some(FinishReason::Abort { message, kind }),
         usage: Usage { prompt_tokens: entry.prompt_tokens, ..Usage::default() },
         ..GenerateOutput::default()
     }

@@ -172,6 +172,7 @@ impl RequestStream {
                             SubmitError::ContextLength { param: "prompt".to_owned(), message: message.clone() }
                         }
                         AbortKind::EngineDead => SubmitError::EngineDead,
+                        AbortKind::CutOff => SubmitError::NotServing(message.clone()),
                         AbortKind::Requested | AbortKind::StepFailed => SubmitError::Failed(message.clone()),
                     });
                 }

@@ -86,9 +86,10 @@ impl TokenizerManager {
     pub fn model(&self) -> Result<Arc<ServedModel>, SubmitError> {
         let report = self.inner.status.report();
         match report.status {
-            ServerStatus::Starting | ServerStatus::Draining => Err(SubmitError::NotServing(report.reason)),
+            ServerStatus::Starting => Err(SubmitError::NotServing(report.reason)),
+            ServerStatus::Draining if report.refuses_work => Err(SubmitError::NotServing(report.reason)),
             _ if report.engine_dead => Err(SubmitError::EngineDead),
-            ServerStatus::Up | ServerStatus::UnHealthy => {
+            ServerStatus::Up | ServerStatus::UnHealthy | ServerStatus::Draining => {
                 let model = self.inner.model.get();
                 model.cloned().ok_or_else(|| SubmitError::NotServing("no model is loaded".to_owned()))
             }

@@ -132,6 +132,11 @@ impl RequestTable {
         self.live().drain().collect()
     }
 
+    /// Takes the users' requests out; probes stay.
+    pub fn drain_served(&self) -> Vec<(Rid, Entry)> {
+        self.live().extract_if(|_, entry| entry.purpose == Purpose::Serve).collect()
+    }
+
     /// How many are live.
     pub fn len(&self) -> usize {
         self.live().len()

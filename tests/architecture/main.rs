@@ -57,6 +57,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("incidents", &["probe_ledger", "io_struct", "clock", "telemetry::labels"]),
     ("model_hub", &["io_struct"]),
     ("drills", &["model_runner", "io_struct", "clock"]),
+    ("healthcheck", &["config"]),
     ("clock", &[]),
     ("telemetry", &[]),
 ];

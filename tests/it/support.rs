@@ -18,12 +18,14 @@ use tokio::sync::mpsc;
 use tokio::time::{self, Instant};
 
 const LISTENING: &str = "radiosonde listening on ";
+const ADMIN: &str = "radiosonde admin on ";
 const START_LIMIT: Duration = Duration::from_secs(60);
 
 /// A server that runs. Dropping it kills it, and whatever it has started.
 pub struct Server {
     child: Child,
     url: String,
+    admin: String,
     log: Arc<Mutex<String>>,
     client: reqwest::Client,
     _incidents: tempfile::TempDir,
@@ -64,14 +66,15 @@ impl Server {
         let (url_sender, mut url) = mpsc::unbounded_channel();
         collect(child.stderr.take().unwrap(), log.clone(), |_| {});
         collect(child.stdout.take().unwrap(), log.clone(), move |line| {
-            if let Some(url) = line.strip_prefix(LISTENING) {
+            if let Some(url) = line.strip_prefix(LISTENING).or_else(|| line.strip_prefix(ADMIN)) {
                 url_sender.send(url.to_owned()).ok();
             }
         });
-        let client = reqwest::Client::new();
-        let mut server = Self { child, url: String::new(), log, client, _incidents: incidents };
-        match time::timeout(START_LIMIT, url.recv()).await {
-            Ok(Some(url)) => server.url = url,
+        let (client, admin) = (reqwest::Client::new(), String::new());
+        let mut server = Self { child, url: String::new(), admin, log, client, _incidents: incidents };
+        let both = async { Some((url.recv().await?, url.recv().await?)) };
+        match time::timeout(START_LIMIT, both).await {
+            Ok(Some(urls)) => (server.url, server.admin) = urls,
             _ => panic!("the server does not listen\n{}", server.log()),
         }
         server
@@ -96,6 +99,11 @@ impl Server {
     /// The address of `path`, which begins with a slash.
     pub fn url(&self, path: &str) -> String {
         format!("{}{path}", self.url)
+    }
+
+    /// The address of `path` on the admin listener.
+    pub fn admin_url(&self, path: &str) -> String {
+        format!("{}{path}", self.admin)
     }
 
     /// A client without a time limit. Cheap to clone; connections are shared.

@@ -71,7 +71,7 @@ pub fn abort_error(finish_reason: Option<&FinishReason>) -> Option<ApiError> {
     Some(match kind {
         AbortKind::QueueFull => ApiError::queue_full(message),
         AbortKind::TooLarge => ApiError::context_length("prompt", message),
-        AbortKind::Requested => ApiError::not_serving(message),
+        AbortKind::Requested | AbortKind::CutOff => ApiError::not_serving(message),
         AbortKind::StepFailed => SubmitError::Failed(message.clone()).into(),
         AbortKind::EngineDead => SubmitError::EngineDead.into(),
     })

@@ -14,6 +14,7 @@ use crate::probe_ledger::Flight;
 use crate::probe_ledger::autopsy::{Autopsy, Scene, millis, timeline};
 use crate::probe_ledger::cause::{Diagnosis, diagnose};
 use crate::server_status::StatusEvent;
+use crate::server_status::last_verdict::LastVerdict;
 use crate::telemetry::labels::{Cause, Hop, ProbeBranch, ProbeEndpoint, ProbeEvidence, ProbeOutcome};
 use crate::telemetry::metrics::{InFlight, ProbeEnd};
 use crate::telemetry::spans::{self, ProbeAttributes};
@@ -57,7 +58,8 @@ pub struct Probe {
     pub began: MonoNanos,
     /// How long it may wait.
     pub limit: Duration,
-    endpoint: ProbeEndpoint,
+    /// Where it came in.
+    pub endpoint: ProbeEndpoint,
     span: Span,
     in_flight: Option<InFlight>,
 }
@@ -78,6 +80,11 @@ impl Probe {
         let mut response = (status, Json(&*autopsy)).into_response();
         response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         response
+    }
+
+    /// The verdict falls, and nobody waits for an answer.
+    pub fn close(mut self, verdict: Verdict) {
+        self.conclude(verdict);
     }
 
     /// Writes the end into every book, in one order: status, ledger and trace, metrics, ring.
@@ -124,6 +131,9 @@ impl Probe {
         match autopsy.outcome {
             ProbeOutcome::Ok => manager.incidents().probe_succeeded(),
             _ => manager.incidents().probe_failed(&autopsy),
+        }
+        if LastVerdict::counts(autopsy.outcome) {
+            manager.status().conclude(last_verdict(&autopsy, now));
         }
         self.publish(&autopsy, now.since(self.began));
         manager.ledger().keep(autopsy)
@@ -191,6 +201,18 @@ fn status_event(verdict: &Verdict, diagnosis: Option<&Diagnosis>) -> Option<Stat
             Some(StatusEvent::ProbeFailed(format!("{cause}: {}", verdict.reason)))
         }
         _ => None,
+    }
+}
+
+/// What is kept for those who cannot wait for a probe.
+fn last_verdict(autopsy: &Autopsy, at: MonoNanos) -> LastVerdict {
+    LastVerdict {
+        healthy: autopsy.healthy,
+        outcome: autopsy.outcome,
+        reason: autopsy.reason.clone(),
+        stalled_at: autopsy.stalled_at,
+        cause: autopsy.cause,
+        at,
     }
 }
 

@@ -67,14 +67,14 @@ impl ProbeMetrics {
                 registry,
                 "radiosonde_health_probe_total",
                 "Health probes that ended. outcome=ok, shortcut and paused are 200, client_gone has no answer, the others are \
-                 503. branch says what the scheduler did: idle ran the probe as a real request, busy answered it after \
-                 a batch, none never decided.",
+                 503. endpoint=self are the server's own, sent when nobody else asked. branch says what the scheduler \
+                 did: idle ran the probe as a real request, busy answered it after a batch, none never decided.",
                 &["endpoint", "branch", "outcome"],
             )?,
             duration: histogram_vec(
                 registry,
                 "radiosonde_health_probe_duration_seconds",
-                "From the arrival of a health probe to its verdict. Read idle and busy apart: idle is the time of one \
+                "From the arrival of a health probe, or the start of a self-probe, to its verdict. Read idle and busy apart: idle is the time of one \
                  token, busy the rest of the step in flight.",
                 DURATION_BUCKETS,
                 &["endpoint", "branch", "outcome"],
@@ -147,7 +147,7 @@ impl ProbeMetrics {
 /// The branches on which a probe of `endpoint` can end with `outcome`.
 fn branches(endpoint: ProbeEndpoint, outcome: ProbeOutcome) -> &'static [ProbeBranch] {
     match (outcome, endpoint) {
-        (ProbeOutcome::Shortcut, ProbeEndpoint::HealthGenerate) => &[],
+        (ProbeOutcome::Shortcut, ProbeEndpoint::HealthGenerate | ProbeEndpoint::SelfProbe) => &[],
         (ProbeOutcome::Shortcut | ProbeOutcome::Starting | ProbeOutcome::Draining, _) => &[ProbeBranch::None],
         _ => ProbeBranch::ALL,
     }

@@ -7,6 +7,8 @@ use crate::telemetry::labels::Hop;
 /// The instrumentation scope of every span of ours.
 pub const SCOPE: &str = "radiosonde";
 
+/// The root of a probe that the server sent by itself.
+pub const SELF_PROBE: &str = "self_probe";
 /// `http.request.method`
 pub const HTTP_REQUEST_METHOD: &str = semconv::HTTP_REQUEST_METHOD;
 /// `http.route`

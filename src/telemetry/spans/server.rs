@@ -10,7 +10,7 @@ use tracing::field::Empty;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
 use super::names::{
-    ERROR_TYPE, HTTP_REQUEST_METHOD, HTTP_RESPONSE_STATUS_CODE, HTTP_ROUTE, PROBE_ID, REQUEST_RID, URL_PATH,
+    ERROR_TYPE, HTTP_REQUEST_METHOD, HTTP_RESPONSE_STATUS_CODE, HTTP_ROUTE, PROBE_ID, REQUEST_RID, SELF_PROBE, URL_PATH,
 };
 use super::{MAX_TEXT, bounded};
 
@@ -45,6 +45,20 @@ pub fn server_span(method: &str, route: &str, path: &str, headers: &HeaderMap) -
     span.set_attribute(HTTP_ROUTE, route.to_owned());
     span.set_attribute(URL_PATH, bounded(path, MAX_TEXT).to_owned());
     // Starts it now: on a span that has not started, a later status would replace an earlier one that says more.
+    let _started = span.context();
+    span
+}
+
+/// The root span of a probe that nobody asked for, started and ready to be entered.
+#[must_use]
+pub fn self_probe_span() -> Span {
+    let span = tracing::error_span!(
+        parent: None,
+        "self_probe",
+        otel.name = SELF_PROBE,
+        otel.kind = "internal",
+        probe.id = Empty
+    );
     let _started = span.context();
     span
 }

@@ -22,6 +22,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(body)
 server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
 print(f"radiosonde listening on http://127.0.0.1:{server.server_port}", flush=True)
+print(f"radiosonde admin on http://127.0.0.1:{server.server_port}", flush=True)
 server.serve_forever()
 "##;
 
