@@ -9,3 +9,4 @@ mod traces;
 mod processes;
 mod api;
 mod generation;
+mod faults;

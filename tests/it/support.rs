@@ -3,6 +3,7 @@
 mod metrics;
 pub mod collector;
 mod process_tree;
+pub mod rig;
 mod tests;
 
 use std::io::{BufRead, BufReader, Read};
@@ -12,7 +13,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::Duration;
 
-pub use process_tree::is_running;
+pub use process_tree::{is_running, is_stopped};
 use radiosonde::io_struct::ModelSource;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::mpsc;
