@@ -11,14 +11,17 @@ mod case;
 mod oracle;
 #[path = "fault_campaign/pilot.rs"]
 mod pilot;
-#[path = "it/support.rs"]
+#[path = "it"]
 #[expect(dead_code, reason = "shared with tests/it; each binary uses its part")]
-mod support;
+mod it {
+    pub mod support;
+}
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use case::Case;
+use it::support;
 use pilot::{Flown, Pilot};
 use support::in_background;
 
@@ -73,7 +76,10 @@ fn report(seed: u64, flown: &[Flown]) {
     }
     let latest = flown.iter().filter_map(|flight| flight.late_by_ms).fold(0.0, f64::max);
     let dead = flown.iter().filter_map(|flight| flight.death_ms).fold(0.0, f64::max);
-    println!("seed {seed}: {} faults; latest verdict {latest:.0} ms after its limit, a death within {dead:.0} ms", flown.len());
+    println!(
+        "seed {seed}: {} faults; latest verdict {latest:.0} ms after its limit, a death within {dead:.0} ms",
+        flown.len()
+    );
     for (story, count) in stories {
         println!("{count:5} {story}");
     }

@@ -189,10 +189,7 @@ async fn fly_draining(case: &Case) -> Flown {
     let work = load(&rig, Load::Draining).await;
     break_it(&rig, case.breakage).await;
     rig.server.signal(Signal::TERM);
-    eventually(MOMENT, async || {
-        rig.page().await.contains("\nradiosonde_server_status{status=\"draining\"} 1\n")
-    })
-    .await;
+    eventually(MOMENT, async || rig.page().await.contains("\nradiosonde_server_status{status=\"draining\"} 1\n")).await;
     let flown = check(case, &rig.probe(case.probe.path).await);
     assert_eq!(rig.server.wait_exit(MOMENT).await.code(), Some(0), "{}", rig.server.log());
     work.await.unwrap();
