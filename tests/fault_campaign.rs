@@ -18,38 +18,34 @@ mod it {
 }
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::thread;
 
 use case::Case;
 use it::support;
 use pilot::{Flown, Pilot};
-use support::in_background;
 
 /// Servers that are broken at the same time. They mostly wait, so there may be more of them than cores.
 const PILOTS: usize = 4;
 
-#[tokio::test(flavor = "multi_thread")]
-async fn every_fault_has_a_name() {
+#[test]
+fn every_fault_has_a_name() {
     let (seed, faults) = (number("RADIOSONDE_SEED", 1), number("RADIOSONDE_FAULTS", 200));
-    let flown = Arc::new(Mutex::new(Vec::new()));
-    let pilots: Vec<_> = (0..PILOTS as u64)
-        .map(|first| {
-            let flown = Arc::clone(&flown);
-            in_background(async move {
-                let mut pilot = Pilot::default();
-                for number in (first..faults).step_by(PILOTS) {
-                    let case = Case::draw(seed, number);
-                    let _context = Context(format!("seed {seed}, fault {number}: {case:?}"));
-                    let result = pilot.fly(&case).await;
-                    flown.lock().unwrap().push(result);
-                }
-            })
-        })
-        .collect();
-    for pilot in pilots {
-        pilot.await.unwrap();
-    }
-    report(seed, &flown.lock().unwrap());
+    let pilots = (0..PILOTS as u64).map(|first| thread::spawn(move || fly(seed, first, faults)));
+    let pilots: Vec<_> = pilots.collect();
+    let flown: Vec<Flown> = pilots.into_iter().flat_map(|pilot| pilot.join().unwrap()).collect();
+    report(seed, &flown);
+}
+
+/// Every [`PILOTS`]th case from `first` on.
+fn fly(seed: u64, first: u64, faults: u64) -> Vec<Flown> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let mut pilot = Pilot::default();
+    let cases = (first..faults).step_by(PILOTS).map(|number| {
+        let case = Case::draw(seed, number);
+        let _context = Context(format!("RADIOSONDE_SEED={seed}, fault {number}: {case:?}"));
+        runtime.block_on(pilot.fly(&case))
+    });
+    cases.collect()
 }
 
 fn number(variable: &str, default: u64) -> u64 {
