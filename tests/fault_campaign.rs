@@ -58,7 +58,7 @@ struct Context(String);
 impl Drop for Context {
     #[expect(clippy::print_stderr, reason = "a failure must say how to have it again")]
     fn drop(&mut self) {
-        if std::thread::panicking() {
+        if thread::panicking() {
             eprintln!("{}", self.0);
         }
     }
