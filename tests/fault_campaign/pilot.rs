@@ -102,6 +102,10 @@ async fn break_it(rig: &Rig, breakage: Breakage) {
         Breakage::EngineSignal(signal) => {
             let engine = rig.server.engine_pid();
             rig.server.signal_engine(signal);
+            if signal == Signal::SEGV {
+                // Rust's own handler takes the first one for a fault that will come again, as a real one does.
+                rig.server.signal_engine(signal);
+            }
             eventually(MOMENT, async || signal != Signal::STOP || is_stopped(engine)).await;
         }
         Breakage::Pause(mode) => assert_eq!(rig.post("/pause_generation", &json!({"mode": mode})).await, 200),
