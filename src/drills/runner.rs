@@ -33,14 +33,14 @@ impl Drills {
     /// The model, before it is loaded.
     pub fn before_load(&self) {
         if let Some(Fault::SlowLoad { seconds }) = self.find(|fault| matches!(fault, Fault::SlowLoad { .. })) {
-            self.hold(seconds);
+            self.hold(seconds, |fault| matches!(fault, Fault::SlowLoad { .. }));
         }
     }
 
     /// The model, before each forward pass.
     fn before_step(&self) -> Result<(), ForwardError> {
         if let Some(Fault::SlowSteps { ms }) = self.find(|fault| matches!(fault, Fault::SlowSteps { .. })) {
-            self.hold(ms);
+            self.hold(ms, |fault| matches!(fault, Fault::SlowSteps { .. }));
         }
         if self.step_fails() { Err(ForwardError::Drill) } else { Ok(()) }
     }

@@ -30,12 +30,11 @@ impl Drills {
         }
     }
 
-    /// Holds this thread for `time`, or until some fault is switched on or off.
-    pub(super) fn hold(&self, time: Duration) {
+    /// Holds this thread for `time`, or until the fault is switched off.
+    pub(super) fn hold(&self, time: Duration, is_mine: impl Fn(&Fault) -> bool) {
         let Some(board) = &self.board else { return };
         let until = MonoNanos::now().after(time);
-        let before = *board.version.borrow();
-        while until > MonoNanos::now() && *board.version.borrow() == before {
+        while until > MonoNanos::now() && board.find(&is_mine).is_some() {
             board.pause(until.since(MonoNanos::now()));
         }
     }
@@ -60,11 +59,16 @@ impl Drills {
         }
     }
 
-    /// Returns after `time`, or as soon as some fault is switched on or off: what a drill delays must not outlive it.
+    /// Returns after `time`, or as soon as answers to probes are delayed no more.
     pub async fn delay(&self, time: Duration) {
         let Some(board) = &self.board else { return };
         let mut version = board.version.subscribe();
-        let _ = tokio::time::timeout(time, version.changed()).await;
+        let switched_off = async {
+            while board.find(|fault| matches!(fault, Fault::DelayHealthCheckOutput { .. })).is_some() {
+                let _ = version.changed().await;
+            }
+        };
+        let _ = tokio::time::timeout(time, switched_off).await;
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 
-use super::admin::{self, Admin, PublicServer};
+use super::admin::{Admin, PublicServer};
 use super::drain::{self, DrainBudget};
 use super::engine_link::EngineLink;
 use super::{Listeners, RuntimeError, canary, telemetry_config};

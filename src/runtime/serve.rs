@@ -12,7 +12,7 @@ use crate::incidents::Death;
 use crate::io_struct::ModelSource;
 use crate::ipc::PrivateSocket;
 use crate::model_hub;
-use crate::server_status::StatusEvent;
+use crate::server_status::{ServerStatus, StatusEvent};
 use crate::telemetry;
 use crate::tokenizer_manager::ToEngineQueue;
 
@@ -95,8 +95,10 @@ async fn supervise(
         };
         let reason = death.reason.clone();
         bury(frontend, death);
-        if frontend.manager.loaded_model().is_none() {
-            return RuntimeError::EngineGone(reason); // what has never worked is not tried again
+        let was_ready = frontend.manager.loaded_model().is_some();
+        let drains = frontend.manager.status().report().status == ServerStatus::Draining;
+        if !was_ready || drains {
+            return RuntimeError::EngineGone(reason); // what has never worked, or ends anyway, is not started again
         }
         let Some(backoff) = budget.take(Instant::now()) else { return RuntimeError::EngineGone(reason) };
         let why = format!("{} of the engine in {backoff:?}, for {reason}", budget.describe());

@@ -60,7 +60,7 @@ async fn every_state_has_its_answer() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failed_probe_unroutes_and_a_good_one_routes_again() {
     let server = Server::start(&["--model=scripted", "--health-check-timeout=500ms"]).await;
-    server.signal_engine(Signal::STOP);
+    server.stop_engine().await;
     assert_eq!(get(&server, &server.url("/health")).await.0, 503);
     assert_eq!(statuses(&server).await, [200, 503, 200, 503, 503], "a restart is not called for");
     let (_, body) = get(&server, &server.admin_url("/readyz")).await;
@@ -73,7 +73,7 @@ async fn a_failed_probe_unroutes_and_a_good_one_routes_again() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dead_engine_is_beyond_hope() {
-    let server = Server::start(&["--model=scripted"]).await;
+    let server = Server::start(&["--model=scripted", "--engine-restarts=0"]).await;
     server.signal_engine(Signal::KILL);
     eventually(MOMENT, async || statuses(&server).await == [503, 503, 200, 503, 503]).await;
     let (_, body) = get(&server, &server.admin_url("/livez")).await;
@@ -117,7 +117,7 @@ async fn a_silent_server_probes_itself() {
 async fn the_self_probe_finds_a_fault_and_its_end() {
     let args = ["--model=scripted", "--self-probe-interval=200ms", "--health-check-timeout=400ms"];
     let server = Server::start(&args).await;
-    server.signal_engine(Signal::STOP);
+    server.stop_engine().await;
     eventually(MOMENT, async || get(&server, &server.admin_url("/readyz")).await.0 == 503).await;
     let (_, body) = get(&server, &server.admin_url("/readyz")).await;
     assert_eq!((&body["status"], &body["verdict"]["cause"]), (&json!("unhealthy"), &json!("engine_frozen")), "{body}");
@@ -176,7 +176,7 @@ async fn grpc_health_is_readiness() {
 
     let mut watch = client.watch(ask("radiosonde")).await.unwrap().into_inner();
     assert_eq!(status(watch.message().await.unwrap()), ServingStatus::Serving);
-    server.signal_engine(Signal::STOP);
+    server.stop_engine().await;
     assert_eq!(get(&server, &server.url("/health")).await.0, 503);
     assert_eq!(status(watch.message().await.unwrap()), ServingStatus::NotServing);
     assert_eq!(client.check(ask("")).await.unwrap().into_inner().status(), ServingStatus::NotServing);
@@ -188,7 +188,7 @@ async fn grpc_health_is_readiness() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_admin_listener_does_not_need_the_engine() {
     let server = Server::start(&["--model=scripted"]).await;
-    server.signal_engine(Signal::STOP);
+    server.stop_engine().await;
     let flood: Vec<_> = (0..50)
         .map(|_| {
             let request = server.client().get(server.url("/health"));

@@ -91,7 +91,7 @@ async fn a_second_signal_ends_it_at_once() {
 async fn a_second_signal_is_heard_while_it_starts() {
     let mut server = Server::start_unready(&["--model=scripted:load_ms=60000"], &[]).await;
     eventually(MOMENT, async || server.log().contains("frontend connected")).await;
-    server.signal_engine(Signal::STOP);
+    server.stop_engine().await;
     server.signal(Signal::INT);
     assert_eq!(server.wait_exit(MOMENT).await.code(), Some(0), "nothing has to be drained");
 }

@@ -4,8 +4,6 @@ use std::net::TcpListener;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use rustix::process::Signal;
-
 use crate::support::{Server, eventually};
 
 const MOMENT: Duration = Duration::from_secs(10);
@@ -29,10 +27,10 @@ async fn it_tells_health_in_one_line() {
     assert_eq!(healthcheck(&[], &[("RADIOSONDE_PORT", &port)]).await, well);
     assert_eq!(healthcheck(&["--url", &server.admin_url("/readyz")], &[]).await.0, Some(0));
 
-    server.signal_engine(Signal::STOP);
+    server.stop_engine().await;
     let (code, line) = healthcheck(&[&url], &[("http_proxy", "http://127.0.0.1:1")]).await;
     assert_eq!(code, Some(1));
-    assert!(line.starts_with("unhealthy (503): engine_frozen at ipc.to_engine: no heartbeat for "), "{line}");
+    assert!(line.starts_with("unhealthy (503): engine_frozen at ipc.to_engine: "), "{line}");
     assert_eq!(line.lines().count(), 1, "{line}");
     let (code, line) = healthcheck(&["--url", &server.admin_url("/readyz")], &[]).await;
     assert!(code == Some(1) && line.starts_with("unhealthy (503): "), "{line}");

@@ -13,3 +13,4 @@ mod healthcheck;
 mod api;
 mod generation;
 mod supervision;
+mod faults;

@@ -150,7 +150,7 @@ async fn a_killed_engine_is_known_at_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stopped_engine_is_named_and_comes_back() {
     let server = Server::start(&["--model=scripted", "--health-check-timeout=1s"]).await;
-    server.signal_engine(Signal::STOP);
+    server.stop_engine().await;
     for path in HEALTH {
         let (status, body) = probe(&server, path).await;
         assert_eq!(
@@ -302,7 +302,7 @@ async fn every_state_has_its_answer() {
 #[tokio::test(flavor = "multi_thread")]
 async fn without_generation_health_touches_nothing() {
     let server = Server::start(&["--model=scripted", "--disable-health-generation"]).await;
-    server.signal_engine(Signal::STOP);
+    server.stop_engine().await;
     let (status, body) = probe(&server, "/health").await;
     assert_eq!((status, &body["outcome"]), (200, &json!("shortcut")), "{body}");
     let (status, _) = probe(&server, "/health_generate?timeout=300ms").await;

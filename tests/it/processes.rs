@@ -35,7 +35,7 @@ async fn a_killed_frontend_takes_its_engine_along() {
         let (engine, socket) = (server.engine_pid(), engine_socket(&server));
         assert!(socket.ends_with("engine.sock") && !socket.parent().unwrap().exists(), "{socket:?}");
         if stopped {
-            server.signal_engine(Signal::STOP);
+            server.stop_engine().await;
         }
         server.signal(Signal::KILL);
         server.wait_exit(MOMENT).await;

@@ -140,7 +140,7 @@ async fn a_client_that_leaves_during_a_restart_is_forgotten() {
 async fn failed_probes_of_one_cause_are_one_report() {
     let server = Server::start(&["--model=scripted", "--health-check-timeout=800ms"]).await;
     for episode in 1..=2 {
-        server.signal_engine(Signal::STOP);
+        server.stop_engine().await;
         for _ in 0..3 {
             let answer = server.client().get(server.url("/health")).send().await.unwrap();
             assert_eq!(answer.status().as_u16(), 503);
@@ -158,7 +158,7 @@ async fn failed_probes_of_one_cause_are_one_report() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_that_two_engines_died_with_is_given_up() {
-    let server = Server::start(&["--model=scripted:step_ms=2000"]).await;
+    let server = Server::start(&["--model=scripted:step_ms=6000"]).await;
     let request = async { generate(&server, 1).await };
     let kills = async {
         for times in [0.0, 1.0] {

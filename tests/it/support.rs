@@ -3,6 +3,7 @@
 mod metrics;
 pub mod collector;
 mod process_tree;
+pub mod rig;
 mod tests;
 
 use std::io::{BufRead, BufReader, Read};
@@ -12,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-pub use process_tree::is_running;
+pub use process_tree::{is_running, is_stopped};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::mpsc;
 use tokio::time::{self, Instant};
@@ -129,6 +130,12 @@ impl Server {
     /// Sends `signal` to the frontend.
     pub fn signal(&self, signal: Signal) {
         send(self.pid(), signal);
+    }
+
+    /// Stops the engine, and returns when it stands: a signal takes a moment to reach every thread.
+    pub async fn stop_engine(&self) {
+        self.signal_engine(Signal::STOP);
+        eventually(START_LIMIT, async || is_stopped(self.engine_pid())).await;
     }
 
     /// Sends `signal` to the engine.

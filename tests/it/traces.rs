@@ -132,7 +132,7 @@ async fn a_probe_whose_step_is_stuck() {
 async fn a_probe_of_a_stopped_engine() {
     let (server, collector) =
         traced(OtlpProtocol::HttpProtobuf, &["--model=scripted", "--health-check-timeout=1s"]).await;
-    server.signal_engine(Signal::STOP);
+    server.stop_engine().await;
     assert_eq!(probe(&server, "/health_generate").await, 503);
     check(&collector, 3, &expect![[r#"
         GET /health_generate probe.branch=none probe.outcome=timeout probe.evidence=none probe.stalled_at=ipc.to_engine probe.cause=engine_frozen ERROR timeout at ipc.to_engine: engine_frozen

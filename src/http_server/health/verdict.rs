@@ -197,7 +197,7 @@ fn status_event(verdict: &Verdict, diagnosis: Option<&Diagnosis>) -> Option<Stat
     match (verdict.outcome, diagnosis.map(|diagnosis| diagnosis.cause)) {
         (ProbeOutcome::Ok, _) => Some(StatusEvent::ProbeOk),
         (_, Some(Cause::Paused)) => None,
-        (ProbeOutcome::Timeout | ProbeOutcome::Error, Some(cause)) => {
+        (ProbeOutcome::Timeout | ProbeOutcome::Error | ProbeOutcome::EngineDead, Some(cause)) => {
             Some(StatusEvent::ProbeFailed(format!("{cause}: {}", verdict.reason)))
         }
         _ => None,

@@ -20,6 +20,12 @@ pub fn is_running(pid: u32) -> bool {
     parent_of(pid).is_some()
 }
 
+/// Is `pid` stopped by a signal?
+pub fn is_stopped(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
+}
+
 fn children(parent: u32) -> Vec<u32> {
     let processes = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     processes.filter(|pid| parent_of(*pid) == Some(parent)).collect()
