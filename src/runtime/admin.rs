@@ -37,6 +37,8 @@ pub struct PublicServer {
     pub stop: CancellationToken,
     /// It has stopped.
     pub stopped: CancellationToken,
+    /// New work is still served for so long after the first signal.
+    pub settle: Duration,
 }
 
 impl Admin {
@@ -106,7 +108,7 @@ async fn attend(
     let manager = &health.tokenizer_manager;
     tokio::select! {
         code = background => code,
-        heard = drain::hear_signals(&asked, manager) => match heard {
+        heard = drain::hear_signals(&asked, manager, public.settle) => match heard {
             Ok(signal) => force(manager, &public, signal).await,
             Err(error) => {
                 tracing::error!(%error, "signals cannot be heard");

@@ -50,11 +50,15 @@ pub enum Asked {
 }
 
 /// Tells everybody of the signals that ask the process to end: once to drain, again to end at once. Returns after the
-/// second; the readiness is off from the first on.
+/// second; the readiness is off from the first on. Without a time to `settle`, new work is refused from then on too.
 ///
 /// # Errors
 /// The signals cannot be had.
-pub async fn hear_signals(asked: &watch::Sender<Asked>, manager: &TokenizerManager) -> std::io::Result<EndSignal> {
+pub async fn hear_signals(
+    asked: &watch::Sender<Asked>,
+    manager: &TokenizerManager,
+    settle: Duration,
+) -> std::io::Result<EndSignal> {
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let mut next = async || {
         tokio::select! {
@@ -65,6 +69,9 @@ pub async fn hear_signals(asked: &watch::Sender<Asked>, manager: &TokenizerManag
     let first = next().await;
     tracing::info!(signal = first.as_str(), "graceful exit begins");
     manager.status().apply(StatusEvent::Drain);
+    if settle.is_zero() {
+        manager.status().apply(StatusEvent::RefuseWork); // at once, not when the main runtime gets round to it
+    }
     asked.send_replace(Asked::Once);
     let again = next().await;
     tracing::warn!(signal = again.as_str(), "asked again: the server ends at once");

@@ -77,7 +77,7 @@ impl Frontend {
             health_generation: !args.disable_health_generation,
             self_probe_interval: args.self_probe(),
         };
-        let public = PublicServer::default();
+        let public = PublicServer { settle: args.drain_settle, ..PublicServer::default() };
         let http = serve_public(listeners.public, &health, args, &public)?;
         let admin = Admin::start(listeners.admin, health, public.clone())?;
         Ok((Self { manager, telemetry, args: args.clone(), url, http, public, admin }, queue))

@@ -45,6 +45,8 @@ pub enum Breakage {
     Drill(Fault),
     /// A signal to the engine.
     EngineSignal(Signal),
+    /// A signal that kills the engine with a probe under way.
+    EngineKilledUnderWay(Signal),
     /// The frontend is stopped for a while, with a probe under way.
     FrontendStopped,
     /// The frontend's runtime is blocked for a while, with a probe under way.
@@ -83,15 +85,18 @@ impl Case {
         let mut random = StdRng::seed_from_u64(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(number));
         let mut pick = |all: &[Breakage]| *all.choose(&mut random).unwrap();
         let (drill, harmless) = (pick(&drills()), pick(&HARMLESS));
-        let (death, rare) = (pick(&DEATHS), pick(&[Breakage::FrontendStopped, Breakage::FrontendBlocked]));
+        let (death, pause) = (pick(&DEATHS), pick(&PAUSES));
+        let rare = pick(&[Breakage::FrontendStopped, Breakage::FrontendBlocked]);
         let load = *[Load::Idle, Load::Prefill, Load::Decode, Load::QueueFull].choose(&mut random).unwrap();
         let probe = *KINDS.choose(&mut random).unwrap();
         match random.random_range(0..100) {
             0..3 => Self { load: Load::Starting, breakage: harmless, probe },
             3..6 => Self { load: Load::Draining, breakage: harmless, probe },
-            6..12 => Self { load, breakage: death, probe },
-            12..18 => Self { load, breakage: Breakage::EngineSignal(Signal::STOP), probe },
+            6..14 => Self { load, breakage: death, probe },
+            14..18 => Self { load, breakage: Breakage::EngineSignal(Signal::STOP), probe },
             18..23 => Self { load, breakage: rare, probe: KINDS[0] },
+            23..28 => Self { load, breakage: pause, probe },
+            28..30 => Self { load, breakage: Breakage::Nothing, probe },
             _ => Self { load, breakage: drill, probe },
         }
     }
@@ -105,12 +110,17 @@ const HARMLESS: [Breakage; 4] = [
     Breakage::Drill(Fault::FrontendStopsReading { seconds: LONG }),
 ];
 
-const DEATHS: [Breakage; 4] = [
+const DEATHS: [Breakage; 6] = [
+    Breakage::EngineKilledUnderWay(Signal::KILL),
+    Breakage::EngineKilledUnderWay(Signal::ABORT),
     Breakage::Drill(Fault::SchedulerPanic),
     Breakage::EngineSignal(Signal::KILL),
     Breakage::EngineSignal(Signal::SEGV),
     Breakage::EngineSignal(Signal::ABORT),
 ];
+
+const PAUSES: [Breakage; 3] =
+    [Breakage::Pause(PauseMode::Abort), Breakage::Pause(PauseMode::Retract), Breakage::Pause(PauseMode::InPlace)];
 
 /// What leaves both processes alive.
 fn drills() -> Vec<Breakage> {
@@ -129,6 +139,5 @@ fn drills() -> Vec<Breakage> {
         Fault::FrontendStopsReading { seconds: LONG },
         Fault::DetokenizerStuck { seconds: LONG },
     ];
-    let pauses = [PauseMode::Abort, PauseMode::Retract, PauseMode::InPlace].map(Breakage::Pause);
-    faults.map(Breakage::Drill).into_iter().chain(pauses).chain([Breakage::Nothing]).collect()
+    faults.map(Breakage::Drill).into()
 }

@@ -36,7 +36,9 @@ pub fn truth(case: &Case) -> Truth {
         (_, Breakage::EngineSignal(Signal::STOP)) => {
             Sick(ProbeOutcome::Timeout, &[Hop::IpcToEngine], Cause::EngineFrozen)
         }
-        (_, Breakage::EngineSignal(_)) => Sick(ProbeOutcome::EngineDead, &[], Cause::EngineDead),
+        (_, Breakage::EngineSignal(_) | Breakage::EngineKilledUnderWay(_)) => {
+            Sick(ProbeOutcome::EngineDead, &[], Cause::EngineDead)
+        }
         (_, Breakage::FrontendStopped | Breakage::FrontendBlocked) => {
             Sick(ProbeOutcome::Timeout, &[Hop::Http], Cause::FrontendStalled)
         }

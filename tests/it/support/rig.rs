@@ -70,7 +70,14 @@ impl Rig {
     pub async fn start_unready(args: &[&str]) -> Self {
         let collector = Collector::start(OtlpProtocol::Grpc);
         let endpoint = format!("--otlp-traces-endpoint={}", collector.endpoint());
-        let ours = ["--enable-drills", "--otlp-traces-protocol=grpc", &endpoint];
+        // What is counted is the rig's own doing: no probes of the server's, no second engine.
+        let ours = [
+            "--enable-drills",
+            "--self-probe-interval=0",
+            "--engine-restarts=0",
+            "--otlp-traces-protocol=grpc",
+            &endpoint,
+        ];
         let server = Server::start_unready(&[&ours, args].concat(), &[]).await;
         // Without a pool: what is open in the server is then open for a reason.
         let client = reqwest::Client::builder().pool_max_idle_per_host(0).build().unwrap();
