@@ -2,7 +2,7 @@
 
 mod metrics;
 pub mod collector;
-mod process_tree;
+pub mod process_tree;
 pub mod rig;
 mod tests;
 
@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::Duration;
 
-pub use process_tree::{is_running, is_stopped};
+pub use process_tree::is_running;
 use radiosonde::io_struct::ModelSource;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::mpsc;
