@@ -201,8 +201,11 @@ impl Scheduler {
             let message = format!("prompt and output need {asked} tokens, the KV pool (--max-total-tokens) has {pool}");
             return Err((AbortKind::TooLarge, message));
         }
-        let free_places = self.config.max_running_requests.saturating_sub(self.running.len());
-        if request.purpose == Purpose::Serve && self.waiting.len() >= free_places + self.config.max_queued_requests {
+        let served = |request: &&Request| request.purpose == Purpose::Serve; // a probe takes nobody's place
+        let live = self.running.iter().filter(served).count() + self.waiting.iter().filter(served).count();
+        if request.purpose == Purpose::Serve
+            && live >= self.config.max_running_requests + self.config.max_queued_requests
+        {
             let limit = self.config.max_queued_requests;
             let message = format!("{limit} requests wait already (--max-queued-requests); try again later");
             return Err((AbortKind::QueueFull, message));

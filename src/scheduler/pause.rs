@@ -33,18 +33,15 @@ impl Scheduler {
 
     /// Ends every user's request; a probe's verdict is its frontend's business.
     fn abort_all(&mut self, out: &mut dyn Outbox) {
-        let is_served = |request: &request::Request| request.purpose == Purpose::Serve;
-        let (ended, probes) = std::mem::take(&mut self.running).into_iter().partition(is_served);
-        self.running = probes;
-        let waiting: Vec<_>;
-        (waiting, self.waiting) = {
-            let (ended, probes): (Vec<_>, Vec<_>) = std::mem::take(&mut self.waiting).into_iter().partition(is_served);
-            (ended, probes.into())
-        };
-        for mut request in Vec::into_iter(ended).chain(waiting) {
+        let (running, waiting) = (std::mem::take(&mut self.running), std::mem::take(&mut self.waiting));
+        for mut request in running.into_iter().chain(waiting) {
             self.kv_pool.release(&mut request.pages);
-            let message = "generation was paused and its requests aborted (mode abort)".to_owned();
-            out.send(&request.worker, request::ended(&request, AbortKind::Requested, message));
+            if request.purpose == Purpose::Serve {
+                let message = "generation was paused and its requests aborted (mode abort)".to_owned();
+                out.send(&request.worker, request::ended(&request, AbortKind::Requested, message));
+            } else {
+                self.waiting.push_back(request);
+            }
         }
     }
 }

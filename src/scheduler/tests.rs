@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use super::*;
-use crate::io_struct::{FinishReason, ModelInfo, ModelSource, SamplingParams, TokenId, TokenIdOutput};
+use crate::io_struct::{FinishReason, ModelInfo, ModelSource, PauseMode, SamplingParams, TokenId, TokenIdOutput};
 use crate::model_runner::{ForwardError, Logits, SequenceSlice};
 
 /// The next token is the sum of all before it, modulo 100: it sees a lost or doubled token. A shared log shows what ran.
@@ -360,5 +360,60 @@ fn aborts_and_lost_workers_leave_nothing_behind() {
     let (_, input) = probe();
     bench.step(vec![vec![request("a", &[1; 20], 9), request("b", &[1], 9), input]]);
     bench.step(vec![vec![SchedulerInput::WorkerGone(HttpWorkerIpc::new("w"))]]);
+    assert!(bench.is_clean());
+}
+
+fn message(msg: ToEngine) -> SchedulerInput {
+    SchedulerInput::Message(HttpWorkerIpc::new("w"), Box::new(Envelope::now(msg)))
+}
+
+#[test]
+fn a_pause_holds_batches_and_loses_nothing() {
+    for (mode, running, waiting) in [(PauseMode::InPlace, 2, 1), (PauseMode::Retract, 0, 3)] {
+        let mut bench = bench(ROOMY);
+        bench.step(vec![vec![request("a", &[1, 2], 6), request("b", &[3; 12], 4)]]);
+        let turn = bench.step(vec![vec![message(ToEngine::Pause(mode)), request("late", &[5], 3)]]);
+        assert_eq!((turn, bench.step(vec![])), (Turn::Paused, Turn::Paused));
+        assert_eq!((bench.scheduler.running.len(), bench.scheduler.waiting.len()), (running, waiting), "{mode:?}");
+        bench.run(vec![message(ToEngine::Continue)]);
+        assert_eq!(bench.text("a"), expected(&[1, 2], 6), "{mode:?}");
+        assert_eq!(bench.text("b"), expected(&[3; 12], 4), "{mode:?}");
+        assert_eq!(bench.text("late"), expected(&[5], 3), "{mode:?}");
+        assert!(bench.is_clean());
+    }
+}
+
+#[test]
+fn a_pause_may_end_what_it_finds_but_no_probe() {
+    let mut bench = bench(ROOMY);
+    bench.step(vec![vec![request("a", &[1, 2], 6)]]);
+    let (rid, input) = probe();
+    bench.step(vec![vec![request("b", &[3], 4), input, message(ToEngine::Pause(PauseMode::Abort))]]);
+    for request in ["a", "b"] {
+        let last = bench.outputs(request).pop().unwrap().finish_reason;
+        assert!(matches!(last, Some(FinishReason::Abort { kind: AbortKind::Requested, .. })), "{request}: {last:?}");
+    }
+    assert!(bench.outputs(rid.as_str()).is_empty() && bench.vouched().is_empty());
+    bench.run(vec![message(ToEngine::Continue)]);
+    assert_eq!(bench.outputs(rid.as_str()).len(), 1, "it runs after all");
+    assert!(bench.is_clean());
+}
+
+#[test]
+fn a_probe_that_no_batch_takes_is_in_the_queue_and_users_keep_their_places() {
+    let mut bench = bench(ROOMY);
+    let no_batches = crate::io_struct::Fault::NoBatches { seconds: std::time::Duration::from_secs(60) };
+    bench.scheduler.drills = Drills::enabled(&[no_batches]);
+    let (rid, input) = probe();
+    assert_eq!((bench.step(vec![vec![input]]), bench.step(vec![])), (Turn::Blocked, Turn::Blocked));
+    let queued = bench.sent.0.iter().filter(|(_, msg)| {
+        matches!(msg, FromEngine::Event(EngineEvent::HopEntered { rid: whose, hop: Hop::Queue }) if *whose == rid)
+    });
+    assert_eq!(queued.count(), 1);
+    bench.step(vec![(0..9).map(|i| request(&i.to_string(), &[1], 1)).collect()]);
+    assert_eq!(bench.outputs("8").len(), 1, "four have a place and four wait; the ninth is refused");
+    assert!((0..8).all(|i| bench.outputs(&i.to_string()).is_empty()), "a probe takes nobody's place");
+    bench.scheduler.drills.switch_off();
+    bench.run(vec![]);
     assert!(bench.is_clean());
 }

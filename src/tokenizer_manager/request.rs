@@ -165,16 +165,18 @@ impl RequestStream {
                 if let Some(FinishReason::Abort { message, kind }) =
                     inner.pending.as_ref().and_then(|news| news.finish_reason.as_ref())
                 {
-                    self.books = None; // the status of the answer tells
-                    return Err(match kind {
+                    let refused = match kind {
                         AbortKind::QueueFull => SubmitError::QueueFull(message.clone()),
                         AbortKind::TooLarge => {
                             SubmitError::ContextLength { param: "prompt".to_owned(), message: message.clone() }
                         }
                         AbortKind::EngineDead => SubmitError::EngineDead,
                         AbortKind::CutOff => SubmitError::NotServing(message.clone()),
-                        AbortKind::Requested | AbortKind::StepFailed => SubmitError::Failed(message.clone()),
-                    });
+                        AbortKind::Requested => return Ok(()), // an end like any other, told with the news
+                        AbortKind::StepFailed => SubmitError::Failed(message.clone()),
+                    };
+                    self.books = None; // the status of the answer tells
+                    return Err(refused);
                 }
                 if inner.admitted {
                     return Ok(());

@@ -9,8 +9,9 @@ use serde_json::json;
 
 use crate::case::{Breakage, Case, Load};
 use crate::oracle::{Truth, truth};
+use crate::support::process_tree::is_stopped;
 use crate::support::rig::{Answer, Rig};
-use crate::support::{eventually, is_running, is_stopped};
+use crate::support::{eventually, is_running};
 
 const ARGS: [&str; 6] = [
     "--model=scripted:step_ms=20",

@@ -2,7 +2,7 @@
 
 mod metrics;
 pub mod collector;
-mod process_tree;
+pub mod process_tree;
 pub mod rig;
 mod tests;
 
