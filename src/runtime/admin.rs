@@ -32,13 +32,15 @@ pub struct Admin {
     stop_probing: CancellationToken,
 }
 
-/// The public HTTP server, as far as a forced end has to do with it.
+/// The public HTTP server, as far as the end has to do with it.
 #[derive(Debug, Clone, Default)]
 pub struct PublicServer {
     /// Tells it to stop.
     pub stop: CancellationToken,
     /// It has stopped.
     pub stopped: CancellationToken,
+    /// `--drain-settle`
+    pub settle: Duration,
 }
 
 impl Admin {
@@ -108,7 +110,7 @@ async fn attend(
     let manager = &health.tokenizer_manager;
     tokio::select! {
         code = background => code,
-        heard = drain::hear_signals(&asked, manager) => match heard {
+        heard = drain::hear_signals(&asked, manager, public.settle) => match heard {
             Ok(signal) => force(manager, &public, signal).await,
             Err(error) => {
                 tracing::error!(%error, "signals cannot be heard");

@@ -50,11 +50,15 @@ pub enum Asked {
 }
 
 /// Tells everybody of the signals that ask the process to end: once to drain, again to end at once. Returns after the
-/// second; the readiness is off from the first on.
+/// second; the readiness is off from the first on, and new work is refused with it if nothing is to `settle`.
 ///
 /// # Errors
 /// The signals cannot be had.
-pub async fn hear_signals(asked: &watch::Sender<Asked>, manager: &TokenizerManager) -> std::io::Result<EndSignal> {
+pub async fn hear_signals(
+    asked: &watch::Sender<Asked>,
+    manager: &TokenizerManager,
+    settle: Duration,
+) -> std::io::Result<EndSignal> {
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let mut next = async || {
         tokio::select! {
@@ -64,7 +68,7 @@ pub async fn hear_signals(asked: &watch::Sender<Asked>, manager: &TokenizerManag
     };
     let first = next().await;
     tracing::info!(signal = first.as_str(), "graceful exit begins");
-    manager.status().apply(StatusEvent::Drain);
+    manager.status().apply(if settle.is_zero() { StatusEvent::RefuseWork } else { StatusEvent::Drain });
     asked.send_replace(Asked::Once);
     let again = next().await;
     tracing::warn!(signal = again.as_str(), "asked again: the server ends at once");
@@ -81,10 +85,9 @@ pub struct DrainBudget {
     pub whole: Duration,
 }
 
-/// Serves on until load balancers know, then refuses new work and waits for what runs. What still runs when the budget
+/// After the first signal: serves on until load balancers know, then refuses new work and waits for what runs. What still runs when the budget
 /// is spent is cut off.
 pub async fn drain(manager: &TokenizerManager, budget: DrainBudget) {
-    manager.status().apply(StatusEvent::Drain);
     let spent = time::Instant::now() + budget.whole;
     let settled = time::Instant::now() + budget.settle.min(budget.whole);
     if !manager.status().report().refuses_work {
