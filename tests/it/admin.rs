@@ -59,7 +59,7 @@ async fn every_state_has_its_answer() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failed_probe_unroutes_and_a_good_one_routes_again() {
-    let server = Server::start(&["--model=scripted", "--health-check-timeout=1s"]).await;
+    let server = Server::start(&["--model=scripted", "--health-check-timeout=500ms"]).await;
     server.signal_engine(Signal::STOP);
     assert_eq!(get(&server, &server.url("/health")).await.0, 503);
     assert_eq!(statuses(&server).await, [200, 503, 200, 503, 503], "a restart is not called for");
@@ -115,7 +115,7 @@ async fn a_silent_server_probes_itself() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_self_probe_finds_a_fault_and_its_end() {
-    let args = ["--model=scripted", "--self-probe-interval=200ms", "--health-check-timeout=1s"];
+    let args = ["--model=scripted", "--self-probe-interval=200ms", "--health-check-timeout=400ms"];
     let server = Server::start(&args).await;
     server.signal_engine(Signal::STOP);
     eventually(MOMENT, async || get(&server, &server.admin_url("/readyz")).await.0 == 503).await;
@@ -163,7 +163,7 @@ fn ask(service: &str) -> HealthCheckRequest {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn grpc_health_is_readiness() {
-    let server = Server::start(&["--model=scripted", "--health-check-timeout=1s"]).await;
+    let server = Server::start(&["--model=scripted", "--health-check-timeout=500ms"]).await;
     let mut client = grpc(&server).await;
     for service in ["", "radiosonde"] {
         let answer = client.check(ask(service)).await.unwrap().into_inner();

@@ -74,7 +74,7 @@ async fn what_is_wrong_with_a_request_is_a_status_and_no_stream() {
 
 #[tokio::test]
 async fn a_failure_in_the_middle_is_an_event_and_the_end() {
-    let server = Server::start(&["--model", "scripted:fail_step=8,step_ms=20"]).await;
+    let server = Server::start(&["--model", "scripted:fail_step=8,step_ms=50"]).await;
     let body = json!({"model": "default", "prompt": "a", "max_tokens": 50, "ignore_eos": true, "stream": true});
     let streamed = events(&server, COMPLETIONS, body).await;
     let (last, before) = streamed.split_last().unwrap();
