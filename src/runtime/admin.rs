@@ -32,14 +32,14 @@ pub struct Admin {
     stop_probing: CancellationToken,
 }
 
-/// The public HTTP server, as far as the end has to do with it.
+/// The public HTTP server, as far as a forced end has to do with it.
 #[derive(Debug, Clone, Default)]
 pub struct PublicServer {
     /// Tells it to stop.
     pub stop: CancellationToken,
     /// It has stopped.
     pub stopped: CancellationToken,
-    /// `--drain-settle`
+    /// New work is still served for so long after the first signal.
     pub settle: Duration,
 }
 

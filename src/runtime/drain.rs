@@ -50,7 +50,7 @@ pub enum Asked {
 }
 
 /// Tells everybody of the signals that ask the process to end: once to drain, again to end at once. Returns after the
-/// second; the readiness is off from the first on, and new work is refused with it if nothing is to `settle`.
+/// second; the readiness is off from the first on. Without a time to `settle`, new work is refused from then on too.
 ///
 /// # Errors
 /// The signals cannot be had.
@@ -68,7 +68,10 @@ pub async fn hear_signals(
     };
     let first = next().await;
     tracing::info!(signal = first.as_str(), "graceful exit begins");
-    manager.status().apply(if settle.is_zero() { StatusEvent::RefuseWork } else { StatusEvent::Drain });
+    manager.status().apply(StatusEvent::Drain);
+    if settle.is_zero() {
+        manager.status().apply(StatusEvent::RefuseWork); // at once, not when the main runtime gets round to it
+    }
     asked.send_replace(Asked::Once);
     let again = next().await;
     tracing::warn!(signal = again.as_str(), "asked again: the server ends at once");
