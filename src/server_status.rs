@@ -28,7 +28,7 @@ pub enum StatusEvent {
     EngineDied(String),
     /// Graceful exit begins: readiness is off, new work is still served.
     Drain,
-    /// Graceful exit goes on: new work is refused.
+    /// Graceful exit begins or goes on: new work is refused.
     RefuseWork,
 }
 
@@ -136,7 +136,7 @@ fn next(now: &StatusReport, event: StatusEvent) -> Option<StatusReport> {
         (status, StatusEvent::EngineDied(reason)) if !now.engine_dead => {
             (if status == Draining { Draining } else { UnHealthy }, reason, true)
         }
-        (Draining, StatusEvent::RefuseWork) if !now.refuses_work => {
+        (_, StatusEvent::RefuseWork) if !now.refuses_work => {
             (Draining, "draining: new work is refused".to_owned(), now.engine_dead)
         }
         (Draining, _) => return None,
@@ -184,7 +184,7 @@ mod tests {
         check(&[Ready, Drain, ProbeOk, failed(), died(), Ready], "starting up draining");
         check(&[Drain, Ready], "starting draining");
         check(&[Ready, died(), Drain], "starting up unhealthy draining");
-        check(&[Ready, RefuseWork], "starting up");
+        check(&[Ready, RefuseWork, Drain], "starting up draining");
     }
 
     #[test]
@@ -201,7 +201,7 @@ mod tests {
             (&[Ready, Drain, RefuseWork], true),
             (&[Ready, Drain, RefuseWork, died], true),
             (&[Drain], true),
-            (&[Ready, RefuseWork], false),
+            (&[Ready, RefuseWork], true),
         ] {
             assert_eq!(refuses(events), want, "{events:?}");
         }

@@ -31,6 +31,8 @@ pub struct Standing {
     pub paused: bool,
     /// How old the last sign of life may be; `None`: any age.
     pub fresh_for: Option<Duration>,
+    /// The connection to the engine has ended; the status follows when it is known how.
+    pub engine_gone: bool,
 }
 
 /// The answer, as it is sent.
@@ -74,6 +76,7 @@ impl Standing {
             last_receive: manager.liveness().last_receive_tstamp(),
             paused: *manager.engine().watch_paused().borrow(),
             fresh_for: state.self_probe_interval.map(|interval| interval + state.timeout + SELF_PROBE_SLACK),
+            engine_gone: manager.engine().is_dead(),
         }
     }
 
@@ -111,9 +114,17 @@ impl Standing {
         }
     }
 
+    /// Up, at any age of the verdict.
+    fn is_up(&self) -> bool {
+        self.report.status == ServerStatus::Up && !self.engine_gone
+    }
+
     fn objection(&self, age: Duration) -> Option<String> {
         if self.report.status != ServerStatus::Up {
             return Some(self.report.reason.clone());
+        }
+        if self.engine_gone {
+            return Some("the connection to the engine has ended".to_owned());
         }
         if let Some(bad) = self.verdict.as_ref().filter(|verdict| !verdict.healthy) {
             return Some(bad.reason.clone());
@@ -154,14 +165,13 @@ pub async fn startupz(State(state): State<AdminState>) -> Response {
 /// `GET /ready`, as SGLang has it: up and not paused, at any age of the verdict.
 pub async fn ready(State(state): State<AdminState>) -> Response {
     let standing = Standing::of(&state);
-    let is_up = standing.report.status == ServerStatus::Up;
-    answer(is_up && !standing.paused, standing.judge(MonoNanos::now()))
+    answer(standing.is_up() && !standing.paused, standing.judge(MonoNanos::now()))
 }
 
 /// `GET /ping`, as SGLang has it: up.
 pub async fn ping(State(state): State<AdminState>) -> Response {
     let standing = Standing::of(&state);
-    answer(standing.report.status == ServerStatus::Up, standing.judge(MonoNanos::now()))
+    answer(standing.is_up(), standing.judge(MonoNanos::now()))
 }
 
 /// The status code is this path's answer; the body is the same on all paths.
@@ -188,7 +198,7 @@ mod tests {
             refuses_work: false,
         };
         let (last_receive, fresh_for) = (MonoNanos(5 * SECOND), Some(Duration::from_secs(31)));
-        Standing { report, verdict: None, last_receive, paused: false, fresh_for }
+        Standing { report, verdict: None, last_receive, paused: false, fresh_for, engine_gone: false }
     }
 
     fn verdict(healthy: bool, at: u64) -> Option<LastVerdict> {
@@ -224,6 +234,7 @@ mod tests {
         check(&|s| s.verdict = verdict(true, 20), 52, stale);
         check(&|s| s.verdict = verdict(false, 20), 21, Err("the probe's reason"));
         check(&|s| s.paused = true, 11, Err("generation is paused"));
+        check(&|s| s.engine_gone = true, 11, Err("the connection to the engine has ended"));
         for status in [ServerStatus::Starting, ServerStatus::UnHealthy, ServerStatus::Draining] {
             let change = move |s: &mut Standing| {
                 s.report.status = status;

@@ -88,10 +88,9 @@ pub struct DrainBudget {
     pub whole: Duration,
 }
 
-/// Serves on until load balancers know, then refuses new work and waits for what runs. What still runs when the budget
+/// After the first signal: serves on until load balancers know, then refuses new work and waits for what runs. What still runs when the budget
 /// is spent is cut off.
 pub async fn drain(manager: &TokenizerManager, budget: DrainBudget) {
-    manager.status().apply(StatusEvent::Drain);
     let spent = time::Instant::now() + budget.whole;
     let settled = time::Instant::now() + budget.settle.min(budget.whole);
     if !manager.status().report().refuses_work {

@@ -30,6 +30,9 @@ use crate::tokenizer_manager::{ServedModel, ToEngineQueue, TokenizerManager};
 /// exporter see the cause.
 pub const DEATH_LINGER: Duration = Duration::from_secs(5);
 
+/// How long the reason of an engine's death may take, once the drain is over.
+const LAST_REASON: Duration = Duration::from_secs(1);
+
 /// How long the last spans may take to leave.
 pub const TELEMETRY_FLUSH: Duration = Duration::from_secs(3);
 
@@ -140,8 +143,11 @@ impl Frontend {
             error = &mut attending => return Err(error),
             () = drain::drain(&self.manager, budget) => {}
         }
-        // A dead engine ends all requests, and so the drain, before its exit status is known.
-        if self.manager.engine().is_dead() { Err(attending.await) } else { Ok(()) }
+        if !self.manager.engine().is_dead() {
+            return Ok(());
+        }
+        // A dead engine ends all requests, and so the drain, before it is known how it died.
+        tokio::time::timeout(LAST_REASON, attending).await.map_or(Ok(()), Err)
     }
 
     /// Stays for probes and scrapes to see what happened, unless it is asked to end, then ends.

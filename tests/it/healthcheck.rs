@@ -19,7 +19,7 @@ async fn healthcheck(args: &[&str], env: &[(&str, &str)]) -> (Option<i32>, Strin
 
 #[tokio::test(flavor = "multi_thread")]
 async fn it_tells_health_in_one_line() {
-    let server = Server::start(&["--model=scripted", "--health-check-timeout=500ms"]).await;
+    let server = Server::start(&["--model=scripted", "--health-check-timeout=1s"]).await;
     let url = format!("--url={}", server.url("/health"));
     let well = (Some(0), "healthy: the probe's own answer was received\n".to_owned());
     assert_eq!(healthcheck(&[&url], &[]).await, well);

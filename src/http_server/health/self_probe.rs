@@ -12,6 +12,9 @@ use crate::server_status::{ServerStatus, StatusReport};
 use crate::telemetry::labels::ProbeEndpoint;
 use crate::telemetry::spans;
 
+/// An output may be the answer to somebody else's probe, whose verdict falls in a moment and spares ours.
+const OTHERS_FIRST: Duration = Duration::from_millis(50);
+
 /// What to do until the next look.
 #[derive(Debug, PartialEq, Eq)]
 enum Next {
@@ -29,12 +32,13 @@ enum Next {
 pub async fn keep_probing(state: HealthState, interval: Duration) {
     let manager = state.tokenizer_manager.clone();
     let mut status = manager.status().watch();
+    let mut last_own = MonoNanos::default(); // whatever came of it, the next one is an interval away
     loop {
         let mut output = manager.liveness().listen(); // before looking: what arrives from here on is news
         let report = status.borrow_and_update().clone();
         let last_verdict = manager.status().last_verdict().map_or(report.since, |verdict| verdict.at);
         let last_output = manager.liveness().last_receive_tstamp();
-        let next = next(&report, last_verdict, last_output, MonoNanos::now(), interval);
+        let next = next(&report, last_verdict.max(last_own), last_output, MonoNanos::now(), interval);
         let changed = async {
             if status.changed().await.is_err() {
                 std::future::pending::<()>().await; // the server ends
@@ -44,12 +48,15 @@ pub async fn keep_probing(state: HealthState, interval: Duration) {
             Next::AwaitStatus => changed.await,
             Next::AwaitTime(left) => _ = time::timeout(left, changed).await,
             Next::AwaitTimeOrOutput(left) => {
+                let mut changed = std::pin::pin!(changed);
                 tokio::select! {
-                    _ = time::timeout(left, changed) => {}
-                    () = output.heard() => probe(&state).await,
+                    _ = time::timeout(left, &mut changed) => {}
+                    () = output.heard() => if time::timeout(OTHERS_FIRST, changed).await.is_err() {
+                        last_own = probe(&state).await;
+                    }
                 }
             }
-            Next::Probe => probe(&state).await,
+            Next::Probe => last_own = probe(&state).await,
         }
     }
 }
@@ -76,17 +83,18 @@ fn next(
     }
 }
 
-/// One probe of our own, on the same path and in the same books as everybody's.
-async fn probe(state: &HealthState) {
+/// One probe of our own, on the same path and in the same books as everybody's; when it ended.
+async fn probe(state: &HealthState) -> MonoNanos {
     let span = spans::self_probe_span();
     let begin = || Probe::begin(state.clone(), ProbeEndpoint::SelfProbe, state.timeout);
     let probe = span.in_scope(begin);
     async move {
         let verdict = run(&probe, Accepts::AnyOutput).await;
         probe.close(verdict);
+        MonoNanos::now()
     }
     .instrument(span)
-    .await;
+    .await
 }
 
 #[cfg(test)]
