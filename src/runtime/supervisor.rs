@@ -8,6 +8,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::oneshot;
@@ -15,6 +16,9 @@ use tokio::sync::oneshot;
 use crate::config::ServeArgs;
 use crate::incidents::STDERR_LINES;
 use crate::io_struct::ModelSource;
+
+/// The pipe ends with the engine; longer than this is somebody else who holds it.
+const LAST_WORDS_LIMIT: Duration = Duration::from_millis(100);
 
 /// A running engine.
 pub struct Engine {
@@ -24,6 +28,8 @@ pub struct Engine {
     exit_status: Option<String>,
     /// What it said last on standard error.
     pub stderr: StderrTail,
+    /// Ends when all of that is passed on.
+    last_words: Option<oneshot::Receiver<()>>,
 }
 
 /// The newest lines of an engine's standard error, which are passed on to ours as they come.
@@ -37,8 +43,8 @@ impl StderrTail {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }
 
-    /// Passes `stderr` on, line by line, until the engine closes it.
-    fn follow(&self, stderr: ChildStderr) -> io::Result<()> {
+    /// Passes `stderr` on, line by line, until the engine closes it; then `heard` ends.
+    fn follow(&self, stderr: ChildStderr, heard: oneshot::Sender<()>) -> io::Result<()> {
         let tail = self.clone();
         thread::Builder::new().name("engine-stderr".to_owned()).spawn(move || {
             for line in BufReader::new(stderr).split(b'\n').map_while(Result::ok) {
@@ -50,6 +56,7 @@ impl StderrTail {
                 }
                 kept.push_back(line);
             }
+            drop(heard);
         })?;
         Ok(())
     }
@@ -81,24 +88,29 @@ impl Engine {
             }
         })?;
         let (pid, pipe) = child_started.recv().map_err(|_| io::Error::other("the supervisor ended"))??;
-        let stderr = StderrTail::default();
+        let (stderr, (sender, last_words)) = (StderrTail::default(), oneshot::channel());
         if let Some(pipe) = pipe {
-            stderr.follow(pipe)?;
+            stderr.follow(pipe, sender)?;
         }
-        Ok(Self { pid, exited, exit_status: None, stderr })
+        Ok(Self { pid, exited, exit_status: None, stderr, last_words: Some(last_words) })
     }
 
-    /// Waits for the engine's end: `exited with code 1`, `was killed by signal 9 (SIGKILL)`.
+    /// Waits for the engine's end: `exited with code 1`, `was killed by signal 9 (SIGKILL)`. Can be given up and taken
+    /// up again.
     pub async fn exit_status(&mut self) -> String {
-        if let Some(known) = &self.exit_status {
-            return known.clone();
-        }
-        let status = match (&mut self.exited).await {
-            Ok(Ok(status)) => describe(status),
-            Ok(Err(error)) => format!("ended: {error}"),
-            Err(_) => "ended: its supervisor is gone".to_owned(),
+        let status = match self.exit_status.take() {
+            Some(known) => known,
+            None => match (&mut self.exited).await {
+                Ok(Ok(status)) => describe(status),
+                Ok(Err(error)) => format!("ended: {error}"),
+                Err(_) => "ended: its supervisor is gone".to_owned(),
+            },
         };
         self.exit_status = Some(status.clone());
+        if let Some(last_words) = &mut self.last_words {
+            let _ = tokio::time::timeout(LAST_WORDS_LIMIT, last_words).await; // why it ended is among them
+            self.last_words = None;
+        }
         status
     }
 

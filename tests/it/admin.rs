@@ -205,3 +205,43 @@ async fn the_admin_listener_does_not_need_the_engine() {
         assert_eq!(probe.await.unwrap().unwrap().as_u16(), 200);
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_admin_thread_does_not_need_the_main_runtime() {
+    let args = ["--model=scripted", "--enable-drills", "--health-check-timeout=1s", "--self-probe-interval=300ms"];
+    let mut server = Server::start(&args).await;
+    let fault = json!({"fault": "frontend_blocked", "seconds": 60});
+    assert_eq!(server.client().post(server.admin_url("/debug/fault")).json(&fault).send().await.unwrap().status(), 200);
+    eventually(MOMENT, async || get(&server, &server.admin_url("/readyz")).await.0 == 503).await;
+    let (_, body) = get(&server, &server.admin_url("/readyz")).await;
+    assert_eq!(
+        (&body["status"], &body["verdict"]["cause"]),
+        (&json!("unhealthy"), &json!("frontend_stalled")),
+        "{body}"
+    );
+    let request = server.client().get(server.url("/ping"));
+    let unanswered = in_background(async move { request.send().await.is_ok() });
+    eventually(MOMENT, async || get(&server, &server.admin_url("/livez")).await.0 == 503).await;
+    let page = server.client().get(server.admin_url("/metrics")).send().await.unwrap().text().await.unwrap();
+    assert!(page.contains("\nradiosonde_server_status{status=\"unhealthy\"} 1\n"));
+    assert!(!unanswered.is_finished(), "the main runtime was to stand still");
+    server.signal(Signal::TERM);
+    eventually(MOMENT, async || get(&server, &server.admin_url("/readyz")).await.1["status"] == "draining").await;
+    server.signal(Signal::TERM);
+    assert_eq!(server.wait_exit(MOMENT).await.code(), Some(143), "nobody else could end it");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pause_is_not_ready_and_not_probed_without_end() {
+    let server = Server::start(&["--model=scripted", "--self-probe-interval=200ms"]).await;
+    let pause = server.client().post(server.url("/pause_generation")).send().await.unwrap();
+    assert_eq!(pause.status(), 200);
+    let (status, body) = get(&server, &server.admin_url("/readyz")).await;
+    assert_eq!((status, &body["status"], &body["reason"]), (503, &json!("up"), &json!("generation is paused")));
+    assert_eq!([get(&server, &server.url("/ready")).await.0, get(&server, &server.url("/ping")).await.0], [503, 200]);
+    let labels = [("endpoint", "self"), ("outcome", "paused")];
+    eventually(MOMENT, async || server.metric_with("radiosonde_health_probe_total", &labels).await >= 2.0).await;
+    assert!(server.metric_with("radiosonde_health_probe_total", &labels).await < 20.0, "an interval lies between two");
+    assert_eq!(server.client().post(server.url("/continue_generation")).send().await.unwrap().status(), 200);
+    eventually(MOMENT, async || get(&server, &server.admin_url("/readyz")).await.0 == 200).await;
+}
