@@ -137,11 +137,14 @@ impl Rig {
         .await;
     }
 
-    /// The first probe that is not 200. Until the fault has reached its place, probes succeed.
+    /// The first probe that is not 200. Until the fault has reached its place, probes succeed, and what they say may be
+    /// true no longer when it is compared.
     pub async fn failing_probe(&self, path: &str) -> Answer {
         for _ in 0..200 {
-            let answer = self.probe(path).await;
+            let before = self.page().await;
+            let answer = self.bare_probe(path).await;
             if answer.status != 200 {
+                self.agree(&before, &answer).await;
                 return answer;
             }
         }
