@@ -307,8 +307,8 @@ async fn a_probe_that_a_pause_finds_waiting_says_so_and_a_silent_engine_is_not_t
     let (answer, ()) = tokio::join!(rig.bare_probe("/health"), pause);
     assert_eq!((answer.story().as_str(), &answer.body["status"]), ("200 paused", &json!("up")), "{}", answer.body);
     rig.end_faults().await;
-    rig.server.signal_engine(Signal::STOP);
-    let answer = rig.failing_probe("/health").await;
+    rig.server.stop_engine().await;
+    let answer = rig.failing_probe("/health").await; // until its last heartbeat is old, it is paused
     assert_eq!(answer.body["cause"], "engine_frozen", "{}", answer.body);
     rig.server.signal_engine(Signal::CONT);
     assert_eq!(rig.post("/continue_generation", &json!({})).await, 200);

@@ -140,15 +140,17 @@ impl Rig {
     /// The first probe that is not 200. Until the fault has reached its place, probes succeed, and what they say may be
     /// true no longer when it is compared.
     pub async fn failing_probe(&self, path: &str) -> Answer {
-        for _ in 0..200 {
+        let mut failed = None;
+        eventually(MOMENT, async || {
             let before = self.page().await;
             let answer = self.bare_probe(path).await;
-            if answer.status != 200 {
-                self.agree(&before, &answer).await;
-                return answer;
-            }
-        }
-        panic!("200 probes succeeded\n{}", self.server.log());
+            failed = (answer.status != 200).then_some((before, answer));
+            failed.is_some()
+        })
+        .await;
+        let (before, answer) = failed.expect("it is there when the wait ends");
+        self.agree(&before, &answer).await;
+        answer
     }
 
     /// One probe. Metrics, `/debug/probes`, status and trace must say what the answer says.
