@@ -1,10 +1,16 @@
 //! What may be configured, checked once; each station gets its own section.
 
+pub mod duration;
+pub mod telemetry;
+
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
+
+pub use duration::{parse_duration, parse_duration_or_zero};
+pub use telemetry::{LogArgs, LogFormat, OtlpProtocol, TelemetryArgs};
 
 use crate::io_struct::Fault;
 
@@ -256,88 +262,6 @@ pub struct SupervisionArgs {
     pub engine_restarts: usize,
 }
 
-/// What is emitted.
-#[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Telemetry")]
-pub struct TelemetryArgs {
-    /// Where to send traces by OTLP. The standard OTEL_EXPORTER_OTLP_* variables work too; without either, nothing is
-    /// sent.
-    #[arg(long, value_name = "URL", env = "RADIOSONDE_OTLP_TRACES_ENDPOINT")]
-    pub otlp_traces_endpoint: Option<String>,
-    /// How to send them. Default: OTEL_EXPORTER_OTLP_(TRACES_)PROTOCOL, else grpc; a port of 4318 means http.
-    #[arg(long, value_enum, value_name = "PROTOCOL", env = "RADIOSONDE_OTLP_TRACES_PROTOCOL")]
-    pub otlp_traces_protocol: Option<OtlpProtocol>,
-    /// Where reports of incidents are written, the last 32. Default: `radiosonde/incidents` in the user's state folder.
-    #[arg(long, value_name = "FOLDER", env = "RADIOSONDE_INCIDENTS")]
-    pub incidents: Option<PathBuf>,
-    #[command(flatten)]
-    #[expect(missing_docs, reason = "the section says it")]
-    pub log: LogArgs,
-}
-
-/// How logs look.
-#[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Telemetry")]
-pub struct LogArgs {
-    /// Human lines or one JSON object a line, on standard error, each with trace and request ids.
-    #[arg(long, value_enum, value_name = "FORMAT", default_value = "human", env = "RADIOSONDE_LOG_FORMAT")]
-    pub log_format: LogFormat,
-    /// What to log: a level, or targets with levels as in `radiosonde=debug`.
-    #[arg(long, value_name = "FILTER", default_value = "info", env = "RADIOSONDE_LOG_LEVEL")]
-    pub log_level: String,
-}
-
-/// Wire protocols of OTLP.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum OtlpProtocol {
-    /// gRPC, usually port 4317.
-    Grpc,
-    /// HTTP with protobuf bodies, usually port 4318.
-    #[value(name = "http/protobuf", alias = "http")]
-    HttpProtobuf,
-}
-
-/// Shapes of a log line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum LogFormat {
-    /// For people.
-    Human,
-    /// For machines.
-    Json,
-}
-
-/// Reads `800ms`, `20s`, `2m`, or plain seconds. More than zero, at most one hour.
-///
-/// # Errors
-/// What is wrong with it, and the limit.
-pub fn parse_duration(text: &str) -> Result<Duration, String> {
-    match parse_duration_or_zero(text)? {
-        Duration::ZERO => Err(format!("'{text}' is out of range: more than 0, at most 1 hour")),
-        duration => Ok(duration),
-    }
-}
-
-/// As [`parse_duration`], where zero means something.
-///
-/// # Errors
-/// What is wrong with it, and the limit.
-pub fn parse_duration_or_zero(text: &str) -> Result<Duration, String> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let scale = match &text[digits.len()..] {
-        "ms" => 0.001,
-        "s" | "" => 1.0,
-        "m" => 60.0,
-        unit => return Err(format!("unknown unit '{unit}': use ms, s or m, as in 800ms or 20s")),
-    };
-    let seconds = digits.parse::<f64>().map_err(|_| format!("'{text}' is not a duration: write 800ms, 20s or 2m"))?;
-    let seconds = seconds * scale;
-    if (0.0..=3600.0).contains(&seconds) {
-        Ok(Duration::from_secs_f64(seconds))
-    } else {
-        Err(format!("'{text}' is out of range: at least 0, at most 1 hour"))
-    }
-}
-
 /// Checks that `text` is a URL with a host, by http or https.
 fn parse_http_url(text: &str) -> Result<String, String> {
     let url: ureq::http::Uri = text.parse().map_err(|error| format!("'{text}' is no URL: {error}"))?;
@@ -350,27 +274,6 @@ fn parse_http_url(text: &str) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn durations() {
-        for (text, want) in [
-            ("800ms", Some(Duration::from_millis(800))),
-            ("20s", Some(Duration::from_secs(20))),
-            ("1.5", Some(Duration::from_millis(1500))),
-            ("2m", Some(Duration::from_secs(120))),
-            ("0", None),
-            ("-1s", None),
-            ("3601s", None),
-            ("inf", None),
-            ("NaNs", None),
-            ("5h", None),
-            ("", None),
-        ] {
-            assert_eq!(parse_duration(text).ok(), want, "{text:?}");
-        }
-        assert_eq!(parse_duration_or_zero("0"), Ok(Duration::ZERO));
-        assert!(parse_duration_or_zero("-1s").is_err() && parse_duration_or_zero("3601s").is_err());
-    }
 
     #[test]
     fn urls() {
