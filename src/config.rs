@@ -1,6 +1,7 @@
 //! What may be configured, checked once; each station gets its own section.
 
 pub mod duration;
+pub mod reference;
 pub mod telemetry;
 
 use std::net::IpAddr;

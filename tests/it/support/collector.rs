@@ -28,6 +28,9 @@ use tonic::{Request, Response, Status};
 /// Clocks of one process are read one after the other: how far a child may seem to reach beyond its parent.
 const TOLERANCE_NANOS: u64 = 5_000_000;
 
+/// So many spans at least are kept: more than any test looks back at, and few enough for a run of an hour.
+const KEPT: usize = 50_000;
+
 /// One span as it came over the wire.
 #[derive(Debug, Clone)]
 pub struct Seen {
@@ -186,6 +189,9 @@ struct Store(Arc<watch::Sender<Vec<Seen>>>);
 impl Store {
     fn keep(&self, request: ExportTraceServiceRequest) {
         self.0.send_modify(|all| {
+            if all.len() > 2 * KEPT {
+                all.drain(..all.len() - KEPT);
+            }
             for of_process in request.resource_spans {
                 let resource = attributes(of_process.resource.map(|resource| resource.attributes).unwrap_or_default());
                 for span in of_process.scope_spans.into_iter().flat_map(|of_scope| of_scope.spans) {
