@@ -139,8 +139,9 @@ fn a_used_server_exposes_text_that_parses() {
         stalled_at: Some(Hop::ReturnHealthCheckIpcs),
         cause: Some(Cause::EngineDead),
         duration: Duration::from_millis(30),
+        trace: None,
     });
-    metrics.requests.first_tokens(1, Duration::from_millis(20));
+    metrics.requests.first_tokens(1, Duration::from_millis(20), None);
     metrics.requests.further_tokens(2, Duration::from_millis(8));
     metrics.engine.step_ended(StepPhase::Mixed, Duration::from_secs(100));
     metrics.engine.status_changed(ServerStatus::Starting, ServerStatus::Up);
@@ -164,7 +165,7 @@ fn a_used_server_exposes_text_that_parses() {
         assert!(text.lines().any(|have| have == line), "{line} is not in\n{text}");
     }
     drop(in_flight);
-    metrics.requests.ended(RequestEndpoint::Generate, RequestOutcome::Abort, Duration::from_secs(1));
+    metrics.requests.ended(RequestEndpoint::Generate, RequestOutcome::Abort, Duration::from_secs(1), None);
     let (_, after) = exposition::text(&metrics);
     assert!(
         after.contains("\nradiosonde_requests_in_flight 0\n")

@@ -191,7 +191,7 @@ impl TokenizerManager {
             entry.input = None; // what has begun is never begun again
         })?;
         if entry.purpose == Purpose::Serve {
-            self.measure(&entry, newest_before, now, completion_tokens);
+            self.measure(rid, &entry, newest_before, now, completion_tokens);
         }
         if let Some(reason) = &news.finish_reason {
             self.inner.table.remove(rid);
@@ -201,10 +201,20 @@ impl TokenizerManager {
         Some(entry.state)
     }
 
-    fn measure(&self, entry: &Entry, before: Option<(MonoNanos, u32)>, now: MonoNanos, completion_tokens: u32) {
+    fn measure(
+        &self,
+        rid: &Rid,
+        entry: &Entry,
+        before: Option<(MonoNanos, u32)>,
+        now: MonoNanos,
+        completion_tokens: u32,
+    ) {
         let metrics = &self.inner.metrics.requests;
         match before {
-            None => metrics.first_tokens(completion_tokens, now.since(entry.submitted)),
+            None => {
+                let trace = self.inner.ledger.trace_of(rid, now);
+                metrics.first_tokens(completion_tokens, now.since(entry.submitted), trace);
+            }
             Some((at, tokens)) => metrics.further_tokens(completion_tokens.saturating_sub(tokens), now.since(at)),
         }
     }
@@ -229,9 +239,10 @@ impl TokenizerManager {
         if outcome != RequestOutcome::Error {
             self.inner.ledger.leave(rid, Hop::Receive, now);
         }
+        let trace = self.inner.ledger.trace_of(rid, now);
         self.inner.ledger.end(rid, now);
         if let Some(endpoint) = entry.endpoint.filter(|_| entry.admitted.is_some()) {
-            self.inner.metrics.requests.ended(endpoint, outcome, now.since(entry.submitted));
+            self.inner.metrics.requests.ended(endpoint, outcome, now.since(entry.submitted), trace);
         }
     }
 }
