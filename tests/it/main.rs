@@ -14,3 +14,4 @@ mod api;
 mod generation;
 mod supervision;
 mod faults;
+mod prometheus;

@@ -181,6 +181,19 @@ mod tests {
         registry.register(Box::new(pool)).unwrap();
         registry.register(Box::new(waiting)).unwrap();
         expect![[r#"
+            sglang:gen_throughput{engine_type="unified",model_name="a \"model\"",moe_ep_rank="0",pp_rank="0",tp_rank="0"} 12.5
+            sglang:cache_hit_rate{engine_type="unified",model_name="a \"model\"",moe_ep_rank="0",pp_rank="0",tp_rank="0"} 0.25
+            sglang:queue_time_seconds_bucket{engine_type="unified",model_name="a \"model\"",moe_ep_rank="0",pp_rank="0",tp_rank="0",le="0.5"} 1
+            sglang:queue_time_seconds_bucket{engine_type="unified",model_name="a \"model\"",moe_ep_rank="0",pp_rank="0",tp_rank="0",le="1"} 2
+            sglang:queue_time_seconds_bucket{engine_type="unified",model_name="a \"model\"",moe_ep_rank="0",pp_rank="0",tp_rank="0",le="+Inf"} 3
+            sglang:queue_time_seconds_sum{engine_type="unified",model_name="a \"model\"",moe_ep_rank="0",pp_rank="0",tp_rank="0"} 6
+            sglang:queue_time_seconds_count{engine_type="unified",model_name="a \"model\"",moe_ep_rank="0",pp_rank="0",tp_rank="0"} 3
+            sglang:cache_config_info{engine_type="unified",model_name="a \"model\"",moe_ep_rank="0",num_pages="1024",page_size="16",pp_rank="0",tp_rank="0"} 1
+            sglang:page_size{engine_type="unified",model_name="a \"model\"",moe_ep_rank="0",pp_rank="0",tp_rank="0"} 16
+            sglang:num_pages{engine_type="unified",model_name="a \"model\"",moe_ep_rank="0",pp_rank="0",tp_rank="0"} 1024
+            sglang:num_requests_total{engine_type="unified",model_name="a \"model\""} 5
+            sglang:prompt_tokens_total{engine_type="unified",model_name="a \"model\""} 40
+            sglang:cached_tokens_total{cache_source="device",engine_type="unified",model_name="a \"model\""} 10
         "#]]
         .assert_eq(&samples(&registry));
     }

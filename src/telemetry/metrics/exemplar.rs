@@ -125,6 +125,7 @@ mod tests {
 
     use prometheus::Registry;
     use prometheus::core::Collector;
+    use prometheus::proto::Metric;
 
     use super::*;
     use crate::telemetry::metrics::declare::exemplar_histogram;
@@ -136,7 +137,7 @@ mod tests {
     /// The ids of the buckets of each series, in the order of a scrape; 0: no exemplar.
     fn ids(histogram: &ExemplarHistogram) -> Vec<Vec<u128>> {
         let families = histogram.series.collect();
-        let mut series: Vec<_> = families[0].get_metric().iter().map(|metric| metric.get_label()).collect();
+        let mut series: Vec<_> = families[0].get_metric().iter().map(Metric::get_label).collect();
         series.sort_by_key(|labels| labels.iter().map(|label| label.value().to_owned()).collect::<Vec<_>>());
         let id = |slot: Option<Exemplar>| slot.map_or(0, |slot| u128::from_be_bytes(slot.trace_id.to_bytes()));
         series.iter().map(|labels| histogram.exemplars().of(labels).into_iter().map(id).collect()).collect()
@@ -155,8 +156,8 @@ mod tests {
         histogram.observe(&["idle", "ok"], 0.9, None);
         histogram.observe(&["busy", "ok"], 7.0, trace(4));
         assert_eq!(ids(&histogram), [vec![0, 0, 4], vec![1, 3, 0]], "sorted by end, then by way");
-        let slot = histogram.exemplars().of(&histogram.series.collect()[0].get_metric()[0].get_label().to_vec());
-        assert!(slot.iter().flatten().all(|slot| slot.unix_seconds == 1.5), "{slot:?}");
+        let slots = histogram.exemplars().of(histogram.series.collect()[0].get_metric()[0].get_label());
+        assert!(slots.iter().flatten().all(|slot| slot.unix_seconds == 1.5), "{slots:?}");
     }
 
     #[test]
