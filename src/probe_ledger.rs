@@ -15,6 +15,7 @@ use opentelemetry::Context;
 use crate::clock::{MonoNanos, WallAnchor};
 use crate::io_struct::{EngineEvent, Rid, StepInfo};
 use crate::telemetry::labels::{Hop, ProbeBranch};
+use crate::telemetry::metrics::TraceRef;
 use crate::telemetry::otlp::Tracers;
 use crate::telemetry::spans::{self, HopSpan, StepAttributes};
 use autopsy::Autopsy;
@@ -121,6 +122,19 @@ impl ProbeLedger {
     pub fn write(&self, flight: &Flight, at: MonoNanos) {
         let spans = self.hop_spans(flight);
         spans::write_hops(&self.tracers, &flight.root, &spans, self.anchor.wall(at));
+    }
+
+    /// The trace of `root`, met at `at`; `None` if nobody keeps it.
+    #[must_use]
+    pub fn trace(&self, root: &Context, at: MonoNanos) -> Option<TraceRef> {
+        self.tracers.kept(root).map(|id| TraceRef { id, at: self.anchor.wall(at) })
+    }
+
+    /// The trace of a flight under way, met at `at`; `None` if nobody keeps it.
+    #[must_use]
+    pub fn trace_of(&self, rid: &Rid, at: MonoNanos) -> Option<TraceRef> {
+        let root = self.flights().get(rid)?.root.clone();
+        self.trace(&root, at)
     }
 
     /// Flights under way.

@@ -111,5 +111,8 @@ fn telemetry_config(args: &TelemetryArgs) -> TelemetryConfig {
         config::OtlpProtocol::HttpProtobuf => telemetry::OtlpProtocol::HttpProtobuf,
     });
     let otlp = OtlpConfig { endpoint: args.otlp_traces_endpoint.clone(), protocol };
-    TelemetryConfig { otlp, log: log_config(&args.log) }
+    let metrics_alias = args.metrics_alias.map(|alias| match alias {
+        config::MetricsAlias::Sglang => telemetry::MetricsAlias::Sglang,
+    });
+    TelemetryConfig { otlp, log: log_config(&args.log), metrics_alias }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use expect_test::expect_file;
+use radiosonde::telemetry::exposition::sglang::{ALIASES, Scope};
 use radiosonde::telemetry::labels::{
     Cause, Hop, HttpRoute, ProbeBranch, ProbeEndpoint, ProbeEvidence, ProbeOutcome, RequestEndpoint, RequestOutcome,
     ServerStatus, StatusReason, StepPhase,
@@ -27,6 +28,24 @@ begins with `ok` and `timeout` and grows the other outcomes when they happen, an
 `radiosonde_cache_config_info` come with the engine. Ages and depths are computed at the
 scrape, so they go on growing while their owner is stuck. Histograms have the usual `_bucket`, `_sum` and `_count`. This file is generated: `UPDATE_EXPECT=1 cargo test --test contract`.
 
+`GET /metrics` answers in OpenMetrics 1.0 to those whose `Accept` prefers it, as Prometheus' does, else in the text
+format 0.0.4. Only OpenMetrics has exemplars: buckets of `radiosonde_health_probe_duration_seconds`,
+`radiosonde_time_to_first_token_seconds` and `radiosonde_e2e_request_latency_seconds` carry the `trace_id` of their newest
+observation whose trace was sampled and goes to a collector. Prometheus stores them with
+`--enable-feature=exemplar-storage`. A bucket's edge is `1.0` in OpenMetrics and `1` in text: match `le=~\"1(\\\\.0)?\"`.
+
+";
+
+const SGLANG_OPENING: &str = "
+## SGLang names
+
+`--metrics-alias sglang` serves the names below too, made at the scrape from the series above, for dashboards, gateways
+and endpoint pickers that ask for those. Off by default: a colon in a name belongs to recording rules. They begin when the
+model is loaded, all with `model_name` and `engine_type=\"unified\"`; those of the scheduler also have `tp_rank`, `pp_rank`
+and `moe_ep_rank`, each `0`. SGLang's `is_streaming` is missing. One whose source is not there is left out.
+
+| SGLang name | labels of | what it is here |
+|---|---|---|
 ";
 
 const TRACES_OPENING: &str = "# Traces
@@ -78,7 +97,36 @@ fn the_series_are_documented() {
                 .expect("a string takes all");
         }
     }
+    text.push_str(SGLANG_OPENING);
+    for alias in ALIASES {
+        let scope = match alias.scope {
+            Scope::Scheduler => "scheduler",
+            Scope::Tokenizer => "tokenizer manager",
+        };
+        writeln!(text, "| `{}` | {scope} | {} |", alias.name, alias.source.meaning()).expect("a string takes all");
+    }
     expect_file!["../docs/metrics.md"].assert_eq(&text);
+}
+
+/// Aliases that will be served as soon as their sources are.
+const WITHOUT_SOURCE: &[&str] = &[
+    "sglang:cache_hit_rate",
+    "sglang:queue_time_seconds",
+    "sglang:cache_config_info",
+    "sglang:page_size",
+    "sglang:num_pages",
+    "sglang:cached_tokens_total",
+];
+
+#[test]
+fn aliases_stand_for_series_that_exist() {
+    let known: HashSet<_> = catalogue().expect("the series are sound").into_iter().map(|series| series.name).collect();
+    let mut names = HashSet::new();
+    for alias in ALIASES {
+        assert!(names.insert(alias.name) && alias.name.starts_with("sglang:"), "{}", alias.name);
+        let served = alias.source.families().iter().all(|family| known.contains(*family));
+        assert_eq!(served, !WITHOUT_SOURCE.contains(&alias.name), "{}: {:?}", alias.name, alias.source);
+    }
 }
 
 #[test]
@@ -197,8 +245,9 @@ fn a_used_server_exposes_text_that_parses() {
         stalled_at: Some(Hop::ReturnHealthCheckIpcs),
         cause: Some(Cause::EngineDead),
         duration: Duration::from_millis(30),
+        trace: None,
     });
-    metrics.requests.first_tokens(1, Duration::from_millis(20));
+    metrics.requests.first_tokens(1, Duration::from_millis(20), None);
     metrics.requests.further_tokens(2, Duration::from_millis(8));
     metrics.engine.step_ended(StepEnd {
         phase: StepPhase::Mixed,
@@ -233,7 +282,7 @@ fn a_used_server_exposes_text_that_parses() {
         assert!(text.lines().any(|have| have == line), "{line} is not in\n{text}");
     }
     drop(in_flight);
-    metrics.requests.ended(RequestEndpoint::Generate, RequestOutcome::Abort, Duration::from_secs(1));
+    metrics.requests.ended(RequestEndpoint::Generate, RequestOutcome::Abort, Duration::from_secs(1), None);
     let (_, after) = exposition::text(&metrics);
     assert!(
         after.contains("\nradiosonde_requests_in_flight 0\n")

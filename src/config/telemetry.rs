@@ -15,6 +15,10 @@ pub struct TelemetryArgs {
     /// How to send them. Default: OTEL_EXPORTER_OTLP_(TRACES_)PROTOCOL, else grpc; a port of 4318 means http.
     #[arg(long, value_enum, value_name = "PROTOCOL", env = "RADIOSONDE_OTLP_TRACES_PROTOCOL")]
     pub otlp_traces_protocol: Option<OtlpProtocol>,
+    /// Serve series under the names of another server too, for dashboards and gateways that ask for those: `sglang` adds
+    /// `sglang:num_running_reqs` and others, see docs/metrics.md.
+    #[arg(long, value_enum, value_name = "SERVER", env = "RADIOSONDE_METRICS_ALIAS")]
+    pub metrics_alias: Option<MetricsAlias>,
     /// Where reports of incidents are written, the last 32. Default: `radiosonde/incidents` in the user's state folder.
     #[arg(long, value_name = "FOLDER", env = "RADIOSONDE_INCIDENTS")]
     pub incidents: Option<PathBuf>,
@@ -43,6 +47,13 @@ pub enum OtlpProtocol {
     /// HTTP with protobuf bodies, usually port 4318.
     #[value(name = "http/protobuf", alias = "http")]
     HttpProtobuf,
+}
+
+/// Servers whose names series can have beside their own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum MetricsAlias {
+    /// SGLang.
+    Sglang,
 }
 
 /// Shapes of a log line.

@@ -10,8 +10,8 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use opentelemetry::trace::TracerProvider;
-use opentelemetry::{Key, KeyValue};
+use opentelemetry::trace::{TraceContextExt, TraceId, TracerProvider};
+use opentelemetry::{Context, Key, KeyValue};
 use opentelemetry_otlp::ExporterBuildError;
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::resource::{EnvResourceDetector, ResourceDetector};
@@ -75,6 +75,8 @@ pub struct Tracers {
     /// 0 as long as no engine has started.
     engine_pid: AtomicU32,
     providers: [SdkTracerProvider; 2],
+    /// Somebody takes the spans.
+    exporting: bool,
     account: Arc<Account>,
     /// Last, so that it is there as long as anybody exports.
     _runtime: Option<ExportRuntime>,
@@ -106,6 +108,7 @@ impl Tracers {
             engine: providers[1].tracer(SCOPE),
             engine_pid: AtomicU32::new(0),
             providers,
+            exporting: destination.is_some(),
             account,
             _runtime: runtime,
         })
@@ -132,6 +135,13 @@ impl Tracers {
     #[must_use]
     pub fn engine_pid(&self) -> Option<u32> {
         Some(self.engine_pid.load(Ordering::Relaxed)).filter(|&pid| pid != 0)
+    }
+
+    /// The trace of `root`, if somebody keeps it: what an exemplar may point to.
+    #[must_use]
+    pub fn kept(&self, root: &Context) -> Option<TraceId> {
+        let root = root.span().span_context().clone();
+        (self.exporting && root.is_valid() && root.is_sampled()).then(|| root.trace_id())
     }
 
     /// Sends what is queued and stops, within `deadline`, whatever the collector does. Blocks the calling thread, so

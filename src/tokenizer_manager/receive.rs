@@ -208,7 +208,7 @@ impl TokenizerManager {
             entry.input = None; // what has begun is never begun again
         })?;
         if entry.purpose == Purpose::Serve {
-            self.measure(&entry, newest_before, now, usage);
+            self.measure(rid, &entry, newest_before, now, usage);
         }
         if let Some(reason) = &news.finish_reason {
             self.inner.table.remove(rid);
@@ -218,12 +218,13 @@ impl TokenizerManager {
         Some(entry.state)
     }
 
-    fn measure(&self, entry: &Entry, before: Option<(MonoNanos, u32)>, now: MonoNanos, usage: Usage) {
+    fn measure(&self, rid: &Rid, entry: &Entry, before: Option<(MonoNanos, u32)>, now: MonoNanos, usage: Usage) {
         let metrics = &self.inner.metrics.requests;
         match before {
             None => {
                 metrics.cached(usage.cached_tokens);
-                metrics.first_tokens(usage.completion_tokens, now.since(entry.submitted));
+                let trace = self.inner.ledger.trace_of(rid, now);
+                metrics.first_tokens(usage.completion_tokens, now.since(entry.submitted), trace);
             }
             Some((at, tokens)) => metrics.further_tokens(usage.completion_tokens.saturating_sub(tokens), now.since(at)),
         }
@@ -255,9 +256,10 @@ impl TokenizerManager {
         if outcome != RequestOutcome::Error {
             self.inner.ledger.leave(rid, Hop::Receive, now);
         }
+        let trace = self.inner.ledger.trace_of(rid, now);
         self.inner.ledger.end(rid, now);
         if let Some(endpoint) = entry.endpoint.filter(|_| entry.admitted.is_some()) {
-            self.inner.metrics.requests.ended(endpoint, outcome, now.since(entry.submitted));
+            self.inner.metrics.requests.ended(endpoint, outcome, now.since(entry.submitted), trace);
         }
     }
 }

@@ -16,3 +16,4 @@ mod supervision;
 mod faults;
 mod metrics;
 mod series;
+mod prometheus;

@@ -16,7 +16,7 @@ use crate::probe_ledger::cause::{Diagnosis, diagnose};
 use crate::server_status::StatusEvent;
 use crate::server_status::last_verdict::LastVerdict;
 use crate::telemetry::labels::{Cause, Hop, ProbeBranch, ProbeEndpoint, ProbeEvidence, ProbeOutcome};
-use crate::telemetry::metrics::{InFlight, ProbeEnd};
+use crate::telemetry::metrics::{InFlight, ProbeEnd, TraceRef};
 use crate::telemetry::spans::{self, ProbeAttributes};
 
 /// How a probe ended, and why in a sentence.
@@ -142,6 +142,11 @@ impl Probe {
         manager.ledger().keep(autopsy)
     }
 
+    /// Its trace, for the metrics to point to.
+    fn trace(&self, at: MonoNanos) -> Option<TraceRef> {
+        self.state.tokenizer_manager.ledger().trace(&spans::context(&self.span), at)
+    }
+
     fn publish(&self, autopsy: &Autopsy, duration: Duration) {
         spans::record_probe(
             &self.span,
@@ -163,6 +168,7 @@ impl Probe {
             stalled_at: autopsy.stalled_at,
             cause: autopsy.cause,
             duration,
+            trace: self.trace(self.began.after(duration)),
         });
         let (stalled_at, cause) = (autopsy.stalled_at.map(Hop::as_str), autopsy.cause.map(Cause::as_str));
         match autopsy.outcome {
