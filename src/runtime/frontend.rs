@@ -62,8 +62,11 @@ impl Frontend {
         telemetry: Telemetry,
     ) -> Result<(Self, ToEngineQueue), RuntimeError> {
         let url = format!("http://{}", listeners.public.local_addr()?);
-        let transitions = Arc::clone(&telemetry.metrics);
-        let status = Arc::new(StatusBoard::new(move |from, to| transitions.engine.status_changed(from, to)));
+        let transitions = telemetry.clone();
+        let status = Arc::new(StatusBoard::new(move |from, to| {
+            transitions.metrics.engine.status_changed(from, to);
+            transitions.tracers.status_changed();
+        }));
         let ledger = Arc::new(ProbeLedger::new(Arc::clone(&telemetry.tracers)));
         let drills = super::drills(&args.drills);
         super::drill_workers(&drills);
