@@ -138,3 +138,6 @@ impl Book {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
