@@ -11,7 +11,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 
 pub use duration::{parse_duration, parse_duration_or_zero};
-pub use telemetry::{LogArgs, LogFormat, MetricsAlias, OtlpProtocol, TelemetryArgs};
+pub use telemetry::{LogArgs, LogFormat, MetricsAlias, OtlpProtocol, Ratio, TelemetryArgs};
 
 use crate::io_struct::Fault;
 

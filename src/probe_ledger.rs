@@ -16,7 +16,7 @@ use crate::clock::{MonoNanos, WallAnchor};
 use crate::io_struct::{EngineEvent, Rid, StepInfo};
 use crate::telemetry::labels::{Hop, ProbeBranch};
 use crate::telemetry::metrics::TraceRef;
-use crate::telemetry::otlp::Tracers;
+use crate::telemetry::otlp::{Ending, Tracers};
 use crate::telemetry::spans::{self, HopSpan, StepAttributes};
 use autopsy::Autopsy;
 use timeline::Timeline;
@@ -124,17 +124,18 @@ impl ProbeLedger {
         spans::write_hops(&self.tracers, &flight.root, &spans, self.anchor.wall(at));
     }
 
-    /// The trace of `root`, met at `at`; `None` if nobody keeps it.
+    /// The trace below `root`, which began at `began` and ends so at `at`; `None` if nobody keeps it.
     #[must_use]
-    pub fn trace(&self, root: &Context, at: MonoNanos) -> Option<TraceRef> {
-        self.tracers.kept(root).map(|id| TraceRef { id, at: self.anchor.wall(at) })
+    pub fn trace(&self, root: &Context, began: MonoNanos, at: MonoNanos, ending: Ending) -> Option<TraceRef> {
+        let id = self.tracers.kept(root, ending, at.since(began))?;
+        Some(TraceRef { id, at: self.anchor.wall(at) })
     }
 
-    /// The trace of a flight under way, met at `at`; `None` if nobody keeps it.
+    /// The trace of a flight under way, if it ends so at `at`; `None` if nobody keeps it.
     #[must_use]
-    pub fn trace_of(&self, rid: &Rid, at: MonoNanos) -> Option<TraceRef> {
-        let root = self.flights().get(rid)?.root.clone();
-        self.trace(&root, at)
+    pub fn trace_of(&self, rid: &Rid, at: MonoNanos, ending: Ending) -> Option<TraceRef> {
+        let (root, began) = self.flights().get(rid).map(|flight| (flight.root.clone(), flight.began))?;
+        self.trace(&root, began, at, ending)
     }
 
     /// Flights under way.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 pub use log::{LogConfig, LogError, LogFormat};
 pub use metrics::{Metrics, MetricsAlias};
-pub use otlp::{OtlpConfig, OtlpError, OtlpProtocol, Tracers};
+pub use otlp::{OtlpConfig, OtlpError, OtlpProtocol, SamplingConfig, Tracers};
 
 /// What a frontend emits, and how.
 #[derive(Debug, Clone, Default)]

@@ -14,6 +14,7 @@ use radiosonde::telemetry::labels::{
 use radiosonde::telemetry::metrics::{
     ProbeEnd, ProcessStats, ReadVitals, SeriesInfo, ServedInfo, StepEnd, Vitals, catalogue,
 };
+use radiosonde::telemetry::otlp::variables::{VARIABLES, VariableInfo};
 use radiosonde::telemetry::spans::names::{ATTRIBUTES, Side, meaning};
 use radiosonde::telemetry::{Metrics, exposition};
 
@@ -60,6 +61,42 @@ answer. That of a probe which the server sent by itself is `self_probe`. Below i
 scheduler, `scheduler.prefill` and `scheduler.decode` to user requests. Prompts and outputs are never in a trace. This
 file is generated: `UPDATE_EXPECT=1 cargo test --test contract`.
 
+## Which traces are kept
+
+All of them, unless you say less. What is said is about good traces; whether one is good is known when its root ends,
+and then the whole of it is exported or none:
+
+| trace | always kept | else |
+|---|---|---|
+| of a probe | it failed (`timeout`, `engine_dead`, `error`), took `--trace-slow-probe` (1s), or is the first after a change of the server's status | `--trace-probes`: `all` (default), `failures`, or a ratio |
+| of any other request | its status is 500 or above, its span is an error, or it took `--trace-slow-request` (30s) to the last byte | `--trace-ratio` (default 1), or `OTEL_TRACES_SAMPLER` |
+
+A ratio goes by the trace id, as `traceidratio` does everywhere, so services with the same ratio keep the same traces. A
+caller that sends a `traceparent` has decided already: its `sampled` flag stands in the place of the ratio. Where it says
+no, a trace that failed or was slow is kept all the same, since it tells of this server and the caller could not know; its
+parent is then missing. Probes that only wait for a start or a drain are asked again every few
+seconds and say the same each time: they count as good.
+
+Until it is known, spans wait in a buffer of at most 2048 traces and 16384 spans. When that is full, failed and slow
+traces keep their root alone, and `radiosonde_trace_spans_dropped_total{reason=\"buffer_full\"}` counts the rest. What is
+left out on purpose is in `radiosonde_trace_spans_unsampled_total`. Metrics, logs and `/debug/probes` know of every probe,
+traced or not.
+
+The collector is never waited for. What it does not take in time is dropped, and counted by reason; a change for the worse
+or the better is one line of the log.
+
+## Spans
+
+";
+
+const VARIABLES_OPENING: &str = "
+## Environment variables
+
+What OpenTelemetry's standard variables do here. A value that cannot be used ends the start with an error that names it;
+an empty one counts as unset.
+
+| variable | honoured | |
+|---|---|---|
 ";
 
 struct Steady(Vitals);
@@ -140,6 +177,12 @@ fn the_spans_are_documented() {
     for attribute in ATTRIBUTES {
         writeln!(text, "| `{}` | {} | {} |", attribute.key, attribute.on, attribute.meaning)
             .expect("a string takes all");
+    }
+    text.push_str(VARIABLES_OPENING);
+    for VariableInfo { name, meaning, is_honoured } in VARIABLES {
+        let names: Vec<_> = name.split(", ").map(|name| format!("`{name}`")).collect();
+        let honoured = if *is_honoured { "yes" } else { "no" };
+        writeln!(text, "| {} | {honoured} | {meaning} |", names.join(" ")).expect("a string takes all");
     }
     expect_file!["../docs/traces.md"].assert_eq(&text);
 }

@@ -71,9 +71,11 @@ impl Frontend {
         telemetry: Telemetry,
     ) -> Result<(Self, ToEngineQueue), RuntimeError> {
         let url = format!("http://{}", listeners.public.local_addr()?);
-        let (transitions, reports) = (Arc::clone(&telemetry.metrics), Arc::clone(&telemetry.metrics));
-        let on_transition = move |from, to, reason| transitions.engine.status_changed(from, to, reason);
-        let status = Arc::new(StatusBoard::new(on_transition));
+        let (transitions, reports) = (telemetry.clone(), Arc::clone(&telemetry.metrics));
+        let status = Arc::new(StatusBoard::new(move |from, to, reason| {
+            transitions.metrics.engine.status_changed(from, to, reason);
+            transitions.tracers.status_changed();
+        }));
         let ledger = Arc::new(ProbeLedger::new(Arc::clone(&telemetry.tracers)));
         let drills = super::drills(&args.drills);
         super::drill_workers(&drills);

@@ -13,7 +13,7 @@ pub use server::{context, name_probe, name_request, record_status, self_probe_sp
 pub const MAX_TEXT: usize = 512;
 
 /// The head of `text`, at most `limit` bytes, cut between characters.
-fn bounded(text: &str, limit: usize) -> &str {
+pub(super) fn bounded(text: &str, limit: usize) -> &str {
     &text[..text.floor_char_boundary(limit)]
 }
 

@@ -15,6 +15,7 @@ use crate::io_struct::{
 };
 use crate::telemetry::labels::{Hop, RequestOutcome};
 use crate::telemetry::metrics::StepEnd;
+use crate::telemetry::otlp::Ending;
 
 /// An output, ready for its waiter.
 #[derive(Debug)]
@@ -223,7 +224,8 @@ impl TokenizerManager {
         match before {
             None => {
                 metrics.cached(usage.cached_tokens);
-                let trace = self.inner.ledger.trace_of(rid, now);
+                let ending = Ending::Request(RequestOutcome::Stop); // as far as is known
+                let trace = self.inner.ledger.trace_of(rid, now, ending);
                 metrics.first_tokens(usage.completion_tokens, now.since(entry.submitted), trace);
             }
             Some((at, tokens)) => metrics.further_tokens(usage.completion_tokens.saturating_sub(tokens), now.since(at)),
@@ -256,7 +258,7 @@ impl TokenizerManager {
         if outcome != RequestOutcome::Error {
             self.inner.ledger.leave(rid, Hop::Receive, now);
         }
-        let trace = self.inner.ledger.trace_of(rid, now);
+        let trace = self.inner.ledger.trace_of(rid, now, Ending::Request(outcome));
         self.inner.ledger.end(rid, now);
         if let Some(endpoint) = entry.endpoint.filter(|_| entry.admitted.is_some()) {
             self.inner.metrics.requests.ended(endpoint, outcome, now.since(entry.submitted), trace);

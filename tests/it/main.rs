@@ -6,6 +6,7 @@ mod support;
 mod model_hub;
 mod probes;
 mod traces;
+mod trace_export;
 mod processes;
 mod admin;
 mod drain;

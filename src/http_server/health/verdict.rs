@@ -16,6 +16,7 @@ use crate::probe_ledger::cause::{Diagnosis, diagnose};
 use crate::server_status::StatusEvent;
 use crate::server_status::last_verdict::LastVerdict;
 use crate::telemetry::labels::{Cause, Hop, ProbeBranch, ProbeEndpoint, ProbeEvidence, ProbeOutcome};
+use crate::telemetry::otlp::Ending;
 use crate::telemetry::metrics::{InFlight, ProbeEnd, TraceRef};
 use crate::telemetry::spans::{self, ProbeAttributes};
 
@@ -143,8 +144,9 @@ impl Probe {
     }
 
     /// Its trace, for the metrics to point to.
-    fn trace(&self, at: MonoNanos) -> Option<TraceRef> {
-        self.state.tokenizer_manager.ledger().trace(&spans::context(&self.span), at)
+    fn trace(&self, at: MonoNanos, outcome: ProbeOutcome) -> Option<TraceRef> {
+        let (ledger, root) = (self.state.tokenizer_manager.ledger(), spans::context(&self.span));
+        ledger.trace(&root, self.began, at, Ending::Probe(outcome))
     }
 
     fn publish(&self, autopsy: &Autopsy, duration: Duration) {
@@ -168,7 +170,7 @@ impl Probe {
             stalled_at: autopsy.stalled_at,
             cause: autopsy.cause,
             duration,
-            trace: self.trace(self.began.after(duration)),
+            trace: self.trace(self.began.after(duration), autopsy.outcome),
         });
         let (stalled_at, cause) = (autopsy.stalled_at.map(Hop::as_str), autopsy.cause.map(Cause::as_str));
         match autopsy.outcome {
