@@ -16,8 +16,8 @@ use crate::probe_ledger::cause::{Diagnosis, diagnose};
 use crate::server_status::StatusEvent;
 use crate::server_status::last_verdict::LastVerdict;
 use crate::telemetry::labels::{Cause, Hop, ProbeBranch, ProbeEndpoint, ProbeEvidence, ProbeOutcome};
-use crate::telemetry::otlp::Ending;
 use crate::telemetry::metrics::{InFlight, ProbeEnd, TraceRef};
+use crate::telemetry::otlp::Ending;
 use crate::telemetry::spans::{self, ProbeAttributes};
 
 /// How a probe ended, and why in a sentence.
