@@ -263,7 +263,7 @@ fn pipeline(
 }
 
 fn provider(side: Side, pipeline: Option<&Arc<Pipeline>>) -> SdkTracerProvider {
-    let builder = SdkTracerProvider::builder().with_resource(resource(side));
+    let builder = SdkTracerProvider::builder();
     let Some(pipeline) = pipeline else { return builder.build() };
     let entrance = Entrance { side, pipeline: Arc::clone(pipeline) };
     builder.with_sampler(RecordAll(Arc::clone(&pipeline.policy))).with_span_processor(entrance).build()

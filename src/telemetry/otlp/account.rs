@@ -31,18 +31,18 @@ impl Account {
         if self.metrics.queued().fetch_add(1, Ordering::AcqRel) < self.capacity {
             return true;
         }
-        self.settle(1);
-        self.metrics.dropped(SpanLoss::QueueFull, 1);
+        let turned_away = self.settle(1);
+        self.metrics.dropped(SpanLoss::QueueFull, turned_away);
         false
     }
 
     /// A batch of `spans` came back.
     pub fn exported(&self, spans: usize, result: &OTelSdkResult) {
+        let settled = self.settle(spans);
         match result {
-            Ok(()) => self.metrics.exported(wide(spans)),
-            Err(_) => self.metrics.dropped(SpanLoss::ExportFailed, wide(spans)),
+            Ok(()) => self.metrics.exported(settled),
+            Err(_) => self.metrics.dropped(SpanLoss::ExportFailed, settled),
         }
-        self.settle(spans);
     }
 
     /// `spans` spans are not exported, because their trace is not to be kept.
@@ -76,10 +76,12 @@ impl Account {
         }
     }
 
-    fn settle(&self, spans: usize) {
+    /// `spans` spans wait no longer. How many of them did: after the end they are booked as lost already.
+    fn settle(&self, spans: usize) -> u64 {
         let less = |waiting: usize| Some(waiting.saturating_sub(spans));
-        // It cannot fail: the closure always gives a value.
-        let _ = self.metrics.queued().fetch_update(Ordering::AcqRel, Ordering::Acquire, less);
+        // Both arms are the number before: the closure always gives a value.
+        let (Ok(waited) | Err(waited)) = self.metrics.queued().fetch_update(Ordering::AcqRel, Ordering::Acquire, less);
+        wide(waited.min(spans))
     }
 }
 

@@ -53,7 +53,7 @@ impl Pipeline {
         }
         match self.undecided.end(side, span) {
             Fate::Waits => {}
-            Fate::Kept(span) => self.queue(side, sampled(span)),
+            Fate::Kept(span) => self.queue(side, sampled(*span)),
             Fate::LeftOut => self.account.unsampled(1),
             Fate::NoRoom => self.account.lost(SpanLoss::BufferFull, 1),
         }

@@ -32,7 +32,7 @@ pub(super) enum Fate {
     /// It waits for the root.
     Waits,
     /// The root has ended before, and was kept.
-    Kept(SpanData),
+    Kept(Box<SpanData>),
     /// The root has ended before, and was not kept.
     LeftOut,
     /// There is no room for it, or there was none for its trace.
@@ -93,7 +93,7 @@ impl Undecided {
         let Some(root) = book.root_of.get(&span.span_context.span_id()).copied() else { return Fate::NoRoom };
         let Some(trace) = book.traces.get_mut(&root) else { return Fate::NoRoom };
         match trace.kept {
-            Some(true) => Fate::Kept(span),
+            Some(true) => Fate::Kept(Box::new(span)),
             Some(false) => Fate::LeftOut,
             None if has_room => {
                 trace.held.push((side, span));

@@ -208,7 +208,9 @@ fn no_variable_is_read_in_secret() {
     destination(&OtlpConfig { endpoint: Some("https://c:1".to_owned()), ..config.clone() }, &env).unwrap();
     destination(&OtlpConfig { endpoint: Some("c:1".to_owned()), ..config.clone() }, &env).unwrap_err();
     policy(&config.sampling, &env).unwrap();
-    (queue(&env).unwrap(), longest_text(&env).unwrap(), continues_traces(&env).unwrap());
+    queue(&env).unwrap();
+    longest_text(&env).unwrap();
+    continues_traces(&env).unwrap();
     let documented = |name: &str| {
         let general = |name: &str| name.replace("TRACES_", "").replace("SPAN_", "");
         let listed = super::super::variables::VARIABLES.iter().filter(|variable| variable.is_honoured);
