@@ -5,29 +5,55 @@
 
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a bench prints, and fails loudly")]
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use axum::http::HeaderMap;
+use axum::http::header::{HOST, USER_AGENT};
+use axum::http::{HeaderMap, HeaderValue, Uri, Version};
 use radiosonde::clock::MonoNanos;
-use radiosonde::io_struct::{EngineEvent, Rid, StepInfo};
+use radiosonde::io_struct::{EngineEvent, PrefillChunk, Purpose, Rid, StepInfo};
 use radiosonde::probe_ledger::ProbeLedger;
-use radiosonde::telemetry::labels::{Hop, RequestOutcome, StepPhase};
-use radiosonde::telemetry::spans::{self, RequestAttributes};
+use radiosonde::telemetry::labels::{Hop, RequestEndpoint, RequestOutcome, StepPhase};
+use radiosonde::telemetry::spans::{self, CallAttributes, Caller, RequestAttributes, StreamSpan};
 use radiosonde::telemetry::{LogConfig, Metrics, OtlpConfig, OtlpProtocol, Tracers, log};
 
 const ROUNDS: u32 = 20;
 const REQUESTS: u32 = 500;
 
+fn headers() -> HeaderMap {
+    HeaderMap::from_iter([
+        (HOST, HeaderValue::from_static("127.0.0.1:8080")),
+        (USER_AGENT, HeaderValue::from_static("python-requests/2.32")),
+    ])
+}
+
 /// From submit to the last byte, as the stations tell it.
 fn request(ledger: &ProbeLedger, chunks: u64) {
-    let span = spans::server_span("POST", "/generate", "/generate", &HeaderMap::new());
+    let (headers, uri) = (headers(), Uri::from_static("/generate"));
+    let span = spans::server_span("POST", "/generate", "/generate", &headers);
+    let peer = Some(SocketAddr::from(([127, 0, 0, 1], 4711)));
+    spans::record_caller(&span, &Caller { peer, version: Version::HTTP_11, uri: &uri, headers: &headers });
     let rid = Rid::random();
     spans::name_request(&span, rid.as_str());
+    spans::record_call(
+        &span,
+        &CallAttributes {
+            endpoint: RequestEndpoint::Generate,
+            model: "m",
+            response_id: rid.as_str(),
+            choices: 1,
+            stream: true,
+            max_tokens: Some(128),
+            temperature: 0.7,
+            top_p: 1.0,
+            seed: Some(1),
+        },
+    );
     let now = MonoNanos::now;
     let entered = |hop| ledger.note(&EngineEvent::HopEntered { rid: rid.clone(), hop }, now());
     let left = |hop| ledger.note(&EngineEvent::HopLeft { rid: rid.clone(), hop }, now());
-    ledger.begin(&rid, spans::context(&span), now());
+    ledger.begin(&rid, Purpose::Serve, spans::context(&span), now());
     ledger.enter(&rid, Hop::Submit, now());
     ledger.leave(&rid, Hop::Submit, now());
     ledger.enter(&rid, Hop::IpcToEngine, now());
@@ -39,29 +65,36 @@ fn request(ledger: &ProbeLedger, chunks: u64) {
     left(Hop::Queue);
     entered(Hop::Prefill);
     for number in 1..=chunks {
-        ledger.note(&EngineEvent::StepBegan(StepInfo { number, phase: StepPhase::Prefill, tokens: 512, requests: 1 }), now());
+        let step = StepInfo { number, phase: StepPhase::Prefill, tokens: 512, requests: 1 };
+        ledger.note(&EngineEvent::StepBegan(step), now());
+        ledger.note(&EngineEvent::PrefillChunks(vec![PrefillChunk { rid: rid.clone(), tokens: 512 }]), now());
     }
     left(Hop::Prefill);
     entered(Hop::Decode);
     left(Hop::Decode);
     ledger.answer_received(&rid, now(), now());
     ledger.enter(&rid, Hop::Detokenizer, now());
-    ledger.leave(&rid, Hop::Detokenizer, now());
+    ledger.detokenized(&rid, now(), now(), Duration::ZERO);
     ledger.enter(&rid, Hop::Receive, now());
     ledger.leave(&rid, Hop::Receive, now());
-    ledger.end(&rid, now()).unwrap();
+    ledger.end(&rid, RequestOutcome::Length, now()).unwrap();
     spans::record_request(
         &span,
         &RequestAttributes {
             model: "m",
             prompt_tokens: 6000,
+            cached_tokens: 0,
             completion_tokens: 128,
+            retractions: 0,
+            first_news: Some(Duration::from_millis(20)),
             finish_reason: "length",
             outcome: RequestOutcome::Length,
             error: None,
+            broken: None,
         },
     );
     spans::record_status(&span, 200);
+    StreamSpan::begin(&span).sent(1000);
 }
 
 fn measure(what: &str, ledger: &ProbeLedger, chunks: u64) {
@@ -80,8 +113,11 @@ fn run(name: &str, endpoint: Option<String>) {
     let config = OtlpConfig { endpoint, protocol: Some(OtlpProtocol::HttpProtobuf) };
     let tracers = Arc::new(Tracers::new(&config, metrics.exports.clone()).unwrap());
     tracers.engine_started(4711);
-    let subscriber =
-        log::subscriber(&LogConfig { filter: "off".to_owned(), ..LogConfig::default() }, tracers.frontend(), std::io::sink);
+    let subscriber = log::subscriber(
+        &LogConfig { filter: "off".to_owned(), ..LogConfig::default() },
+        tracers.frontend(),
+        std::io::sink,
+    );
     let ledger = ProbeLedger::new(Arc::clone(&tracers));
     tracing::subscriber::with_default(subscriber.unwrap(), || {
         measure(&format!("{name}, 1 prefill chunk"), &ledger, 1);

@@ -13,4 +13,5 @@ mod healthcheck;
 mod api;
 mod generation;
 mod supervision;
+mod real_model;
 mod faults;
