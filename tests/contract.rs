@@ -15,7 +15,7 @@ use radiosonde::telemetry::metrics::{
     ProbeEnd, ProcessStats, ReadVitals, SeriesInfo, ServedInfo, StepEnd, Vitals, catalogue,
 };
 use radiosonde::telemetry::otlp::variables::{VARIABLES, VariableInfo};
-use radiosonde::telemetry::spans::names::{ATTRIBUTES, Side, meaning};
+use radiosonde::telemetry::spans::names::{ATTRIBUTES, EVENTS, NameInfo, OTHER_SPANS, Side, meaning};
 use radiosonde::telemetry::{Metrics, exposition};
 
 const METRICS_OPENING: &str = "# Metrics
@@ -58,8 +58,20 @@ of it when the probe ends, in any way.
 The root is named after the method and the route, as in `GET /health`; its time and its status are those of the HTTP
 answer. That of a probe which the server sent by itself is `self_probe`. Below it are the hops, in the order in which they were crossed. `scheduler.run_batch` and
 `model_runner.forward` belong to a probe of an idle scheduler, `scheduler.return_health_check_ipcs` to one of a busy
-scheduler, `scheduler.prefill` and `scheduler.decode` to user requests. Prompts and outputs are never in a trace. This
-file is generated: `UPDATE_EXPECT=1 cargo test --test contract`.
+scheduler, `scheduler.prefill` and `scheduler.decode` to user requests. Prompts and outputs are never in a trace.
+
+*Which request held my probe up?* A busy scheduler's probe is linked to the root spans of the requests in the batches that
+it waited for, at most 32, and its JSON body names them as `waited_for`. The requests of other frontends of the same
+engine are not among them. A request's `scheduler.prefill` and `scheduler.decode` say which steps they took.
+
+A request has one `scheduler.prefill` and one `scheduler.decode`, whatever happens to it: a retraction is an event there,
+and waiting and computing again lie inside. Nothing is written for each token. If the engine dies and the request is sent
+to the next one, the hop that it died in is `unfinished`, and the second `ipc.to_engine` lasts until the next engine reads.
+
+What is an error: 500 and above, a request that the runtime failed (the message says why), a failed probe. Bad input (400)
+is none, nor is a client that leaves: then `request.outcome` is `abort`, and the hop where it was has the event `abort`.
+
+This file is generated: `UPDATE_EXPECT=1 cargo test --test contract`.
 
 ## Which traces are kept
 
@@ -172,6 +184,13 @@ fn the_spans_are_documented() {
     text.push_str("| span | service | what it tells |\n|---|---|---|\n");
     for &hop in Hop::ALL.iter().filter(|&&hop| hop != Hop::Http) {
         writeln!(text, "| `{hop}` | {} | {} |", Side::of(hop).service(), meaning(hop)).expect("a string takes all");
+    }
+    for NameInfo { name, on, meaning } in OTHER_SPANS {
+        writeln!(text, "| `{name}` | {on} | {meaning} |").expect("a string takes all");
+    }
+    text.push_str("\n## Events\n\n| event | on | what it says |\n|---|---|---|\n");
+    for NameInfo { name, on, meaning } in EVENTS {
+        writeln!(text, "| `{name}` | {on} | {meaning} |").expect("a string takes all");
     }
     text.push_str("\n## Attributes\n\n| attribute | on | what it says |\n|---|---|---|\n");
     for attribute in ATTRIBUTES {

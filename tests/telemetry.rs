@@ -105,7 +105,7 @@ fn headers(traceparent: Option<&str>) -> HeaderMap {
 /// A hop from the `from`th to the `to`th tenth of a millisecond of the probe.
 fn hop(start: SystemTime, hop: Hop, from: u32, to: Option<u32>) -> HopSpan {
     let at = |tenths: u32| start + Duration::from_micros(100) * tenths;
-    HopSpan { hop, entered: at(from), left: to.map(at), branch: None, parent: None, step: None }
+    HopSpan::new(hop, at(from), to.map(at))
 }
 
 fn now() -> SystemTime {
@@ -237,8 +237,18 @@ async fn requests_end_in_their_own_words() {
     let request = |outcome, finish_reason, error, status| {
         let span = server_span("POST", "/generate", "/generate", &HeaderMap::new());
         name_request(&span, "r-1");
-        let end =
-            RequestAttributes { model: "m", prompt_tokens: 3, completion_tokens: 2, finish_reason, outcome, error };
+        let end = RequestAttributes {
+            model: "m",
+            prompt_tokens: 3,
+            cached_tokens: 0,
+            completion_tokens: 2,
+            retractions: 0,
+            first_news: None,
+            finish_reason,
+            outcome,
+            error,
+            broken: None,
+        };
         record_request(&span, &end);
         if let Some(status) = status {
             record_status(&span, status);

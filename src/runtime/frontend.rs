@@ -1,7 +1,7 @@
 //! The frontend's stations, built and wired; and `radiosonde frontend`, which uses an engine that runs already.
 
 use std::io::Write;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -196,7 +196,8 @@ fn serve_public(
     #[expect(clippy::disallowed_methods, reason = "the runtime spawns, and waits for it when it closes")]
     let http = tokio::spawn(async move {
         let _stopped = stopped;
-        axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await
+        let service = router.into_make_service_with_connect_info::<SocketAddr>();
+        axum::serve(listener, service).with_graceful_shutdown(stop.cancelled_owned()).await
     });
     Ok(http)
 }

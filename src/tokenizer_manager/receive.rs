@@ -48,10 +48,11 @@ impl TokenizerManager {
     #[must_use]
     pub fn detokenize(&self, batch: BatchTokenIdOutput) -> BatchStrOutput {
         let Some(model) = self.inner.model.get() else { return BatchStrOutput { outputs: Vec::new() } };
+        let began = MonoNanos::now();
         let decoded = self.inner.detokenizer.detokenize(&model.tokenizer, batch);
         let now = MonoNanos::now();
         for news in decoded.outputs.iter().filter(|news| news.output.finish_reason.is_some()) {
-            self.inner.ledger.leave(&news.output.rid, Hop::Detokenizer, now);
+            self.inner.ledger.detokenized(&news.output.rid, began, now, news.spent);
             self.inner.ledger.enter(&news.output.rid, Hop::Receive, now);
         }
         decoded
@@ -90,7 +91,11 @@ impl TokenizerManager {
             }
             EngineEvent::HopEntered { rid, hop: Hop::Queue } => self.admitted(&rid, sent_at),
             EngineEvent::HopLeft { rid, hop: Hop::Queue } => self.placed(&rid, sent_at),
-            EngineEvent::HopEntered { .. } | EngineEvent::HopLeft { .. } | EngineEvent::ProbeBranch { .. } => {}
+            EngineEvent::HopEntered { .. }
+            | EngineEvent::HopLeft { .. }
+            | EngineEvent::ProbeBranch { .. }
+            | EngineEvent::Retracted { .. }
+            | EngineEvent::PrefillChunks(_) => {}
         }
     }
 
@@ -103,15 +108,14 @@ impl TokenizerManager {
             self.end(rid, entry, RequestOutcome::Error);
             entry.state.push(engine_dead(reason, entry));
         }
+        self.inner.ledger.engine_lost(MonoNanos::now());
         (ended.iter().filter(|(_, entry)| entry.purpose == Purpose::Serve).count(), self.inner.table.len())
     }
 
     /// Another engine is ready: it is sent what the one before left without output. Returns how many requests.
     pub fn resend(&self) -> usize {
         self.inner.table.resend(|rid, input, epoch| {
-            let now = MonoNanos::now();
-            self.inner.ledger.engine_lost(rid, now);
-            self.inner.ledger.enter(rid, Hop::IpcToEngine, now);
+            self.inner.ledger.resent(rid, MonoNanos::now());
             self.send(ToEngine::Generate(input.clone()), epoch);
         })
     }
@@ -175,7 +179,7 @@ impl TokenizerManager {
     fn handle_batch_output(&self, batch: BatchStrOutput) -> Vec<Arc<RequestState>> {
         let now = MonoNanos::now();
         let mut waiters = Vec::with_capacity(batch.outputs.len());
-        for StrOutput { text, output, ends_early } in batch.outputs {
+        for StrOutput { text, output, ends_early, .. } in batch.outputs {
             let rid = output.rid.clone();
             let news = GenerateOutput {
                 text,
@@ -213,6 +217,7 @@ impl TokenizerManager {
         }
         if let Some(reason) = &news.finish_reason {
             self.inner.table.remove(rid);
+            self.inner.ledger.leave(rid, Hop::Receive, now);
             self.end(rid, &entry, reason.outcome());
         }
         entry.state.put(news);
@@ -255,11 +260,8 @@ impl TokenizerManager {
             self.inner.ledger.leave(rid, Hop::Receive, now);
             return;
         }
-        if outcome != RequestOutcome::Error {
-            self.inner.ledger.leave(rid, Hop::Receive, now);
-        }
         let trace = self.inner.ledger.trace_of(rid, now, Ending::Request(outcome));
-        self.inner.ledger.end(rid, now);
+        self.inner.ledger.end(rid, outcome, now);
         if let Some(endpoint) = entry.endpoint.filter(|_| entry.admitted.is_some()) {
             self.inner.metrics.requests.ended(endpoint, outcome, now.since(entry.submitted), trace);
         }

@@ -9,8 +9,9 @@ use serde_json::json;
 
 use crate::case::{Breakage, Case, Load};
 use crate::oracle::{Truth, truth};
+use crate::support::probe::Answer;
 use crate::support::process_tree::is_stopped;
-use crate::support::rig::{Answer, Rig};
+use crate::support::rig::Rig;
 use crate::support::{eventually, is_running};
 
 const ARGS: [&str; 6] = [

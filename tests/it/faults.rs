@@ -5,8 +5,9 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
+use crate::support::Answer;
 use crate::support::process_tree::is_stopped;
-use crate::support::rig::{Answer, Rig};
+use crate::support::rig::Rig;
 use crate::support::{Server, eventually};
 
 const MOMENT: Duration = Duration::from_secs(10);

@@ -14,6 +14,7 @@ mod healthcheck;
 mod api;
 mod generation;
 mod supervision;
+mod real_model;
 mod faults;
 mod metrics;
 mod series;

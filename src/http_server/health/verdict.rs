@@ -125,6 +125,7 @@ impl Probe {
             cause: None,
             cause_detail: None,
             timeline: flight.as_ref().map(|flight| timeline(flight, self.began)).unwrap_or_default(),
+            waited_for: flight.as_ref().map(Flight::waited_for).unwrap_or_default(),
             step: None,
             queues: None,
             ages: None,

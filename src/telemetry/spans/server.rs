@@ -9,7 +9,8 @@ use tracing::field::Empty;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
 use super::names::{
-    ERROR_TYPE, HTTP_REQUEST_METHOD, HTTP_RESPONSE_STATUS_CODE, HTTP_ROUTE, PROBE_ID, REQUEST_RID, SELF_PROBE, URL_PATH,
+    ERROR_TYPE, HTTP_REQUEST_METHOD, HTTP_RESPONSE_STATUS_CODE, HTTP_ROUTE, PROBE_ID, REQUEST_RID, SELF_PROBE,
+    SYNTHETIC_TEST, URL_PATH, USER_AGENT_SYNTHETIC_TYPE,
 };
 use super::{MAX_TEXT, bounded};
 
@@ -59,6 +60,7 @@ pub fn self_probe_span() -> Span {
         otel.kind = "internal",
         probe.id = Empty
     );
+    span.set_attribute(USER_AGENT_SYNTHETIC_TYPE, SYNTHETIC_TEST);
     let _started = span.context();
     span
 }

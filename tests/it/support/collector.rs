@@ -17,6 +17,7 @@ use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{Tra
 use opentelemetry_proto::tonic::collector::trace::v1::{ExportTraceServiceRequest, ExportTraceServiceResponse};
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
+use opentelemetry_proto::tonic::trace::v1::span::Event;
 use opentelemetry_proto::tonic::trace::v1::{Span, status::StatusCode as SpanStatus};
 use prost::Message;
 use radiosonde::telemetry::OtlpProtocol;
@@ -165,7 +166,8 @@ impl Collector {
         spans
     }
 
-    /// The trace as an indented tree, siblings by their start; of the attributes, those named by `keys`.
+    /// The trace as an indented tree, siblings by their start; of the attributes, those named by `keys`, then links and
+    /// events.
     pub fn tree(&self, trace_id: &str, keys: &[&str]) -> String {
         let spans = self.trace(trace_id);
         let known: HashSet<_> = spans.iter().map(|seen| hex(&seen.span.span_id)).collect();
@@ -220,6 +222,12 @@ fn draw(spans: &[Seen], top: &Seen, depth: usize, keys: &[&str], text: &mut Stri
             write!(text, " {key}={value}").expect("a string takes all");
         }
     }
+    if !top.span.links.is_empty() {
+        write!(text, " links={}", top.span.links.len()).expect("a string takes all");
+    }
+    if !top.span.events.is_empty() {
+        write!(text, " [{}]", events(&top.span)).expect("a string takes all");
+    }
     if let Some(message) = top.error() {
         write!(text, " ERROR{}{message}", if message.is_empty() { "" } else { " " }).expect("a string takes all");
     }
@@ -227,6 +235,16 @@ fn draw(spans: &[Seen], top: &Seen, depth: usize, keys: &[&str], text: &mut Stri
     for child in spans.iter().filter(|seen| seen.span.parent_span_id == top.span.span_id) {
         draw(spans, child, depth + 1, keys, text);
     }
+}
+
+/// `prefill.chunk*3, retraction`
+fn events(span: &Span) -> String {
+    let runs = span.events.chunk_by(|a, b| a.name == b.name);
+    let run = |run: &[Event]| match run.len() {
+        1 => run[0].name.clone(),
+        many => format!("{}*{many}", run[0].name),
+    };
+    runs.map(run).collect::<Vec<_>>().join(", ")
 }
 
 fn inside(child: &Span, parent: &Span) {
