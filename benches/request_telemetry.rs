@@ -110,7 +110,7 @@ fn measure(what: &str, ledger: &ProbeLedger, chunks: u64) {
 /// Spans go nowhere, or to a collector that is not there: then they are recorded and queued as for one that is.
 fn run(name: &str, endpoint: Option<String>) {
     let metrics = Metrics::new().unwrap();
-    let config = OtlpConfig { endpoint, protocol: Some(OtlpProtocol::HttpProtobuf) };
+    let config = OtlpConfig { endpoint, protocol: Some(OtlpProtocol::HttpProtobuf), ..OtlpConfig::default() };
     let tracers = Arc::new(Tracers::new(&config, metrics.exports.clone()).unwrap());
     tracers.engine_started(4711);
     let subscriber = log::subscriber(
