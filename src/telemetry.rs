@@ -6,6 +6,7 @@ pub mod labels;
 pub mod exposition;
 pub mod otlp;
 pub mod log;
+pub mod docs;
 
 use std::sync::Arc;
 

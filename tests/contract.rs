@@ -1,44 +1,18 @@
 //! What is documented is what is emitted, and what is emitted is legal.
 
 use std::collections::HashSet;
-use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use expect_test::expect_file;
+use radiosonde::telemetry::docs::{self, Section};
 use radiosonde::telemetry::labels::{
     Cause, Hop, ProbeBranch, ProbeEndpoint, ProbeEvidence, ProbeOutcome, RequestEndpoint, RequestOutcome, ServerStatus,
     StepPhase,
 };
-use radiosonde::telemetry::metrics::{ProbeEnd, ReadVitals, SeriesInfo, Vitals, catalogue};
-use radiosonde::telemetry::spans::names::{ATTRIBUTES, Side, meaning};
+use radiosonde::telemetry::metrics::{ProbeEnd, ReadVitals, Vitals, catalogue};
+use radiosonde::telemetry::spans::names::ATTRIBUTES;
 use radiosonde::telemetry::{Metrics, exposition};
-
-const METRICS_OPENING: &str = "# Metrics
-
-You are on call and a panel or an alert brought you here: look its series up below and read what it means and what its
-values tell. Start with `radiosonde_server_status`, then `radiosonde_health_probe_failures_total`, whose `hop` says
-where to look and whose `cause` says what to do.
-
-Every series is there from the first scrape, with each legal combination of labels at zero; only the probe duration
-begins with `ok` and `timeout` and grows the other outcomes when they happen. Ages and depths are computed at the
-scrape, so they go on growing while their owner is stuck. Histograms have the usual `_bucket`, `_sum` and `_count`. This file is generated: `UPDATE_EXPECT=1 cargo test --test contract`.
-
-";
-
-const TRACES_OPENING: &str = "# Traces
-
-You are on call and have opened a trace: the span in red with the message `unfinished` is the hop that never ended, and
-`probe.cause` on the root says why. A probe's trace is whole even if the engine is gone, because the frontend writes all
-of it when the probe ends, in any way.
-
-The root is named after the method and the route, as in `GET /health`; its time and its status are those of the HTTP
-answer. That of a probe which the server sent by itself is `self_probe`. Below it are the hops, in the order in which they were crossed. `scheduler.run_batch` and
-`model_runner.forward` belong to a probe of an idle scheduler, `scheduler.return_health_check_ipcs` to one of a busy
-scheduler, `scheduler.prefill` and `scheduler.decode` to user requests. Prompts and outputs are never in a trace. This
-file is generated: `UPDATE_EXPECT=1 cargo test --test contract`.
-
-";
 
 struct Steady(Vitals);
 
@@ -55,38 +29,10 @@ fn fresh(vitals: Vitals) -> Metrics {
 }
 
 #[test]
-fn the_series_are_documented() {
-    let mut text = METRICS_OPENING.to_owned();
-    text.push_str("| series | kind | labels | meaning |\n|---|---|---|---|\n");
-    for series in catalogue().expect("the series are sound") {
-        let labels: Vec<_> = series.labels.iter().map(|label| format!("`{}`", label.name)).collect();
-        let SeriesInfo { name, kind, help, .. } = &series;
-        writeln!(text, "| `{name}` | {kind} | {} | {help} |", labels.join(" ")).expect("a string takes all");
-    }
-    text.push_str("\n## Label values\n\n| series | label | values |\n|---|---|---|\n");
-    for series in catalogue().expect("the series are sound") {
-        for label in series.labels.iter().filter(|label| label.name != "version") {
-            let values: Vec<_> = label.values.iter().map(|value| format!("`{value}`")).collect();
-            writeln!(text, "| `{}` | `{}` | {} |", series.name, label.name, values.join(" "))
-                .expect("a string takes all");
-        }
-    }
-    expect_file!["../docs/metrics.md"].assert_eq(&text);
-}
-
-#[test]
-fn the_spans_are_documented() {
-    let mut text = TRACES_OPENING.to_owned();
-    text.push_str("| span | service | what it tells |\n|---|---|---|\n");
-    for &hop in Hop::ALL.iter().filter(|&&hop| hop != Hop::Http) {
-        writeln!(text, "| `{hop}` | {} | {} |", Side::of(hop).service(), meaning(hop)).expect("a string takes all");
-    }
-    text.push_str("\n## Attributes\n\n| attribute | on | what it says |\n|---|---|---|\n");
-    for attribute in ATTRIBUTES {
-        writeln!(text, "| `{}` | {} | {} |", attribute.key, attribute.on, attribute.meaning)
-            .expect("a string takes all");
-    }
-    expect_file!["../docs/traces.md"].assert_eq(&text);
+fn the_documentation_is_what_the_registry_prints() {
+    let printed = |section| docs::markdown(&[section]).expect("the series are sound");
+    expect_file!["../docs/metrics.md"].assert_eq(&printed(Section::Metrics));
+    expect_file!["../docs/traces.md"].assert_eq(&printed(Section::Traces));
 }
 
 #[test]

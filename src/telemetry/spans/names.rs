@@ -1,12 +1,15 @@
 //! Span names and attribute keys: the single source of `docs/traces.md`.
 
 use opentelemetry_semantic_conventions::attribute as semconv;
+use serde::Serialize;
 
 use crate::telemetry::labels::Hop;
 
 /// The instrumentation scope of every span of ours.
 pub const SCOPE: &str = "radiosonde";
 
+/// The root of an HTTP request: its method and its route, as in `GET /health`.
+pub const SERVER_SPAN: &str = "{method} {route}";
 /// The root of a probe that the server sent by itself.
 pub const SELF_PROBE: &str = "self_probe";
 /// `http.request.method`
@@ -120,8 +123,32 @@ pub const fn meaning(hop: Hop) -> &'static str {
     }
 }
 
+/// One kind of span.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct SpanInfo {
+    /// Its name; that of the root is a pattern.
+    pub name: &'static str,
+    /// The `service.name` by default.
+    pub service: &'static str,
+    /// What it tells.
+    pub meaning: &'static str,
+}
+
+/// Every kind of span: the roots, then the hops in flow order.
+#[must_use]
+pub fn spans() -> Vec<SpanInfo> {
+    let root = |name, meaning| SpanInfo { name, service: Side::Frontend.service(), meaning };
+    let hop = |&hop: &Hop| SpanInfo { name: hop.as_str(), service: Side::of(hop).service(), meaning: meaning(hop) };
+    let roots = [
+        root(SERVER_SPAN, meaning(Hop::Http)),
+        root(SELF_PROBE, "A probe that the server sent by itself, from its start to its verdict."),
+    ];
+    // The root is the hop of HTTP.
+    roots.into_iter().chain(Hop::ALL.iter().filter(|&&hop| hop != Hop::Http).map(hop)).collect()
+}
+
 /// One attribute key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct AttributeInfo {
     /// Its name.
     pub key: &'static str,
