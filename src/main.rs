@@ -41,6 +41,7 @@ fn describe(args: DescribeArgs) -> anyhow::Result<()> {
     let sections = match args.section {
         DescribeSection::Metrics => &[Section::Metrics],
         DescribeSection::Traces => &[Section::Traces],
+        DescribeSection::Logs => &[Section::Logs],
         DescribeSection::All => Section::ALL,
     };
     let text = match args.format {

@@ -33,6 +33,7 @@ fn the_documentation_is_what_the_registry_prints() {
     let printed = |section| docs::markdown(&[section]).expect("the series are sound");
     expect_file!["../docs/metrics.md"].assert_eq(&printed(Section::Metrics));
     expect_file!["../docs/traces.md"].assert_eq(&printed(Section::Traces));
+    expect_file!["../docs/logs.md"].assert_eq(&printed(Section::Logs));
 }
 
 #[test]

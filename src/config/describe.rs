@@ -3,11 +3,12 @@
 use clap::{Args, ValueEnum};
 
 /// The help of the command, with the shape of the JSON.
-pub(super) const LONG_ABOUT: &str = "Print everything that is emitted: series, spans, attributes.
+pub(super) const LONG_ABOUT: &str = "Print everything that is emitted: series, spans, attributes, log lines.
 
 The markdown of one section is the file of its name in docs/. The JSON is one object with a member for each section:
   metrics  [{name, kind, unit, help, labels: [{name, values, closed}]}]; with `closed`, `values` are all there can be
-  traces   {spans: [{name, service, meaning}], attributes: [{key, on, meaning}]}";
+  traces   {spans: [{name, service, meaning}], attributes: [{key, on, meaning}]}
+  logs     {events: [{level, message, fields, meaning}]}";
 
 /// `radiosonde telemetry`
 #[derive(Debug, Clone, Copy, Args)]
@@ -36,6 +37,8 @@ pub enum DescribeSection {
     Metrics,
     /// The spans and their attributes.
     Traces,
+    /// The log lines.
+    Logs,
     /// Everything.
     All,
 }

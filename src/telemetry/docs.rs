@@ -1,5 +1,6 @@
 //! Everything that is emitted, described: what `radiosonde telemetry` prints, and what stands in `docs/`.
 
+mod logs;
 mod metrics;
 mod traces;
 
@@ -13,16 +14,19 @@ pub enum Section {
     Metrics,
     /// The spans and their attributes.
     Traces,
+    /// The log lines.
+    Logs,
 }
 
 impl Section {
     /// Every section, in the order in which an incident asks for them.
-    pub const ALL: &'static [Self] = &[Self::Metrics, Self::Traces];
+    pub const ALL: &'static [Self] = &[Self::Metrics, Self::Traces, Self::Logs];
 
     const fn name(self) -> &'static str {
         match self {
             Self::Metrics => "metrics",
             Self::Traces => "traces",
+            Self::Logs => "logs",
         }
     }
 
@@ -30,6 +34,7 @@ impl Section {
         match self {
             Self::Metrics => metrics::markdown(),
             Self::Traces => Ok(traces::markdown()),
+            Self::Logs => Ok(logs::markdown()),
         }
     }
 
@@ -37,6 +42,7 @@ impl Section {
         match self {
             Self::Metrics => metrics::json(),
             Self::Traces => Ok(traces::json()),
+            Self::Logs => Ok(logs::json()),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Log lines on standard error, for people or for machines, each with the ids that lead to its trace.
 
+pub mod events;
 mod fields;
 mod format;
 mod ids;

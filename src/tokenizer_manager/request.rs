@@ -162,8 +162,8 @@ impl RequestStream {
             let changed = state.changed.notified();
             {
                 let inner = state.lock();
-                if let Some(FinishReason::Abort { message, kind }) =
-                    inner.pending.as_ref().and_then(|news| news.finish_reason.as_ref())
+                if let Some(GenerateOutput { finish_reason: Some(reason), usage, .. }) = inner.pending.as_ref()
+                    && let FinishReason::Abort { message, kind } = reason
                 {
                     let refused = match kind {
                         AbortKind::QueueFull => SubmitError::QueueFull(message.clone()),
@@ -173,7 +173,10 @@ impl RequestStream {
                         AbortKind::EngineDead => SubmitError::EngineDead,
                         AbortKind::CutOff => SubmitError::NotServing(message.clone()),
                         AbortKind::Requested => return Ok(()), // an end like any other, told with the news
-                        AbortKind::StepFailed => SubmitError::Failed(message.clone()),
+                        AbortKind::StepFailed => {
+                            self.tell(reason, *usage); // a step took it in
+                            SubmitError::Failed(message.clone())
+                        }
                     };
                     self.books = None; // the status of the answer tells
                     return Err(refused);
@@ -224,6 +227,9 @@ impl RequestStream {
             error,
         };
         spans::record_request(&span, &request);
+        if let Some(error) = error {
+            span.in_scope(|| tracing::warn!(rid = self.rid.as_str(), error, "request failed"));
+        }
     }
 }
 

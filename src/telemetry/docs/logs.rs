@@ -1,0 +1,36 @@
+//! The log lines, described from their table.
+
+use serde_json::{Value, json};
+
+use super::{code, codes, table};
+use crate::telemetry::log::events::EVENTS;
+
+const OPENING: &str = "# Logs
+
+You are on call and have a line: search for its text below. One line tells one thing that happened, on standard error;
+its text is always the same, and what differs is in its fields. `--log-format json` writes one object a line, with
+`timestamp`, `level`, `target`, `message` and the fields.
+
+A line that was written inside a probe or a request also has `trace_id` and `span_id`, which are those of its trace, and
+`rid` or `probe_id`, which are those of its answer. Prompts and outputs are never in a line.
+
+* `error`: somebody must act now; the server has ended or is about to.
+* `warn`: something failed, and the server goes on by itself. Alerts stand on metrics, which count all of it.
+* `info`: what happened to this server, few lines an hour.
+* `debug`: what is ordinary, for those who look for something (`--log-level radiosonde=debug`).
+
+`radiosonde telemetry --section logs` prints this page, with `--format json` for programs.
+
+";
+
+pub(super) fn markdown() -> String {
+    let events = EVENTS.iter().map(|event| {
+        let fields = codes(event.fields.iter().copied());
+        [event.level.to_owned(), code(event.message), fields, event.meaning.to_owned()]
+    });
+    format!("{OPENING}{}", table(["level", "message", "fields", "what it means"], events))
+}
+
+pub(super) fn json() -> Value {
+    json!({ "events": EVENTS })
+}
