@@ -106,10 +106,13 @@ fn log_config(args: &LogArgs) -> LogConfig {
 
 /// The telemetry section in telemetry's terms.
 fn telemetry_config(args: &TelemetryArgs) -> TelemetryConfig {
-    let protocol = args.otlp_traces_protocol.map(|protocol| match protocol {
+    let protocol = |protocol| match protocol {
         config::OtlpProtocol::Grpc => telemetry::OtlpProtocol::Grpc,
         config::OtlpProtocol::HttpProtobuf => telemetry::OtlpProtocol::HttpProtobuf,
-    });
-    let otlp = OtlpConfig { endpoint: args.otlp_traces_endpoint.clone(), protocol };
-    TelemetryConfig { otlp, log: log_config(&args.log) }
+    };
+    let otlp =
+        OtlpConfig { endpoint: args.otlp_traces_endpoint.clone(), protocol: args.otlp_traces_protocol.map(protocol) };
+    let otlp_logs =
+        OtlpConfig { endpoint: args.otlp_logs_endpoint.clone(), protocol: args.otlp_logs_protocol.map(protocol) };
+    TelemetryConfig { otlp, otlp_logs, log: log_config(&args.log) }
 }

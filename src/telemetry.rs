@@ -9,9 +9,12 @@ pub mod log;
 pub mod docs;
 
 use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
 pub use log::{LogConfig, LogError, LogFormat};
 pub use metrics::Metrics;
+pub use otlp::logs::LogExport;
 pub use otlp::{OtlpConfig, OtlpError, OtlpProtocol, Tracers};
 
 /// What a frontend emits, and how.
@@ -19,6 +22,8 @@ pub use otlp::{OtlpConfig, OtlpError, OtlpProtocol, Tracers};
 pub struct TelemetryConfig {
     /// Where traces go.
     pub otlp: OtlpConfig,
+    /// Where log records go, beside standard error.
+    pub otlp_logs: OtlpConfig,
     /// How log lines look.
     pub log: LogConfig,
 }
@@ -30,6 +35,23 @@ pub struct Telemetry {
     pub metrics: Arc<Metrics>,
     /// The writers of spans; shut them down last.
     pub tracers: Arc<Tracers>,
+    /// The export of log lines.
+    pub logs: Arc<LogExport>,
+}
+
+impl Telemetry {
+    /// Sends what is queued and stops, traces and logs at once, within `deadline`. Blocks the calling thread, so not for
+    /// an async one.
+    pub fn shutdown(&self, deadline: Duration) {
+        thread::scope(|both| {
+            let logs = thread::Builder::new().name("logs-shutdown".to_owned());
+            let logs = logs.spawn_scoped(both, || self.logs.shutdown(deadline));
+            self.tracers.shutdown(deadline);
+            if logs.is_err() {
+                self.logs.shutdown(Duration::ZERO); // without a thread there is time for one of them only
+            }
+        });
+    }
 }
 
 /// Why telemetry could not start.
@@ -39,7 +61,7 @@ pub enum TelemetryError {
     #[error("cannot declare the metrics")]
     Metrics(#[from] prometheus::Error),
     /// The OTLP settings are wrong.
-    #[error("cannot set up trace export")]
+    #[error("cannot set up the export of traces or logs")]
     Otlp(#[from] OtlpError),
     /// The log settings are wrong.
     #[error("cannot set up logging")]
@@ -53,6 +75,7 @@ pub enum TelemetryError {
 pub fn init(config: &TelemetryConfig) -> Result<Telemetry, TelemetryError> {
     let metrics = Arc::new(Metrics::new()?);
     let tracers = Arc::new(Tracers::new(&config.otlp, metrics.exports.clone())?);
-    log::init(&config.log, tracers.frontend())?;
-    Ok(Telemetry { metrics, tracers })
+    let logs = Arc::new(LogExport::new(&config.otlp_logs, metrics.logs.clone())?);
+    log::init(&config.log, tracers.frontend(), &logs, &metrics.logs)?;
+    Ok(Telemetry { metrics, tracers, logs })
 }

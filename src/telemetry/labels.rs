@@ -215,3 +215,15 @@ label_set! {
         Mixed => "mixed",
     }
 }
+
+label_set! {
+    /// Why the collector did not get a log record.
+    RecordLoss {
+        /// Too many waited already.
+        QueueFull => "queue_full",
+        /// The collector refused or did not answer.
+        ExportFailed => "export_failed",
+        /// The process ended first.
+        Shutdown => "shutdown",
+    }
+}

@@ -6,6 +6,7 @@ pub mod engine;
 pub mod vitals;
 pub mod process;
 pub mod exports;
+pub mod logs;
 pub mod catalogue;
 mod declare;
 
@@ -18,6 +19,7 @@ pub use catalogue::{LabelInfo, SeriesInfo, catalogue};
 pub use declare::InFlight;
 pub use engine::EngineMetrics;
 pub use exports::ExportMetrics;
+pub use logs::LogMetrics;
 pub use probe::{ProbeEnd, ProbeMetrics};
 pub use request::RequestMetrics;
 pub use vitals::{ReadVitals, Vitals};
@@ -34,6 +36,8 @@ pub struct Metrics {
     pub engine: EngineMetrics,
     /// What became of the spans.
     pub exports: ExportMetrics,
+    /// What became of the log lines.
+    pub logs: LogMetrics,
 }
 
 impl Metrics {
@@ -49,6 +53,7 @@ impl Metrics {
             requests: RequestMetrics::register(&registry)?,
             engine: EngineMetrics::register(&registry)?,
             exports: ExportMetrics::register(&registry)?,
+            logs: LogMetrics::register(&registry)?,
             registry,
         })
     }

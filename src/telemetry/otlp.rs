@@ -1,12 +1,13 @@
-//! Trace export: two services, one for each process, written by the frontend and sent to one collector.
+//! Trace and log export: two services, one for each process, written by the frontend and sent to one collector.
 
 mod exporter;
+pub mod logs;
 mod processor;
 mod runtime;
 mod settings;
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, LazyLock, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -23,9 +24,9 @@ use super::spans::names::{SCOPE, Side};
 use exporter::Health;
 use processor::{Account, CountingProcessor};
 use runtime::ExportRuntime;
-use settings::Destination;
+use settings::{Destination, Signal};
 
-/// Where traces go, as the command line says it. The standard environment variables fill in what is not said.
+/// Where traces or logs go, as the command line says it. The standard environment variables fill in what is not said.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OtlpConfig {
     /// The collector's URL.
@@ -86,7 +87,7 @@ impl Tracers {
     /// # Errors
     /// An endpoint or a variable is wrong, or the export thread cannot start.
     pub fn new(config: &OtlpConfig, metrics: ExportMetrics) -> Result<Self, OtlpError> {
-        let destination = settings::resolve(config, &|name| std::env::var(name).ok())?;
+        let destination = settings::resolve(Signal::Traces, config, &|name| std::env::var(name).ok())?;
         let runtime = match &destination {
             Some(Destination { protocol: OtlpProtocol::Grpc, .. }) => Some(ExportRuntime::start()?),
             _ => None,
@@ -159,6 +160,9 @@ impl Tracers {
     }
 }
 
+/// Of each side, for the life of this process: its traces and its logs name the same one.
+static INSTANCES: LazyLock<[String; 2]> = LazyLock::new(|| [(); 2].map(|()| uuid::Uuid::new_v4().to_string()));
+
 /// What the spans of `side` carry: `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES` win over the defaults, and the
 /// engine's name follows the frontend's.
 fn resource(side: Side) -> Resource {
@@ -171,7 +175,7 @@ fn resource(side: Side) -> Resource {
         (Some(name), Side::Engine) => format!("{name}-engine"),
     };
     let version = given(SERVICE_VERSION).unwrap_or_else(|| env!("CARGO_PKG_VERSION").to_owned());
-    let instance = given(SERVICE_INSTANCE_ID).unwrap_or_else(|| uuid::Uuid::new_v4().to_string());
+    let instance = given(SERVICE_INSTANCE_ID).unwrap_or_else(|| INSTANCES[side as usize].clone());
     Resource::builder()
         .with_service_name(name)
         .with_attribute(KeyValue::new(SERVICE_VERSION, version))

@@ -19,6 +19,14 @@ A line that was written inside a probe or a request also has `trace_id` and `spa
 * `info`: what happened to this server, few lines an hour.
 * `debug`: what is ordinary, for those who look for something (`--log-level radiosonde=debug`).
 
+Of one kind of line, at most 20 are written at once and 10 a second for long, errors and `debug` excepted. Suppressed
+ones are counted in `radiosonde_log_lines_suppressed_total` and told in one line when it is over.
+
+`--otlp-logs-endpoint` or `OTEL_EXPORTER_OTLP_LOGS_ENDPOINT` also sends the frontend's lines to a collector, as records
+with the same trace and span, `request.rid` and `probe.id`. `OTEL_EXPORTER_OTLP_ENDPOINT` alone does not, since whoever
+reads standard error would have each line twice: it needs `OTEL_LOGS_EXPORTER=otlp` beside it. The engine's lines are on
+standard error alone. What is not delivered is in `radiosonde_log_records_dropped_total`.
+
 `radiosonde telemetry --section logs` prints this page, with `--format json` for programs.
 
 ";

@@ -144,6 +144,26 @@ pub const EVENTS: &[LogEventInfo] = &[
         &["spans"],
         "All that were lost since the start, told at the end.",
     ),
+    warn(
+        "log records do not reach the collector",
+        &["error", "endpoint"],
+        "As for traces; standard error has every line.",
+    ),
+    warn(
+        "log records cannot be flushed",
+        &["error"],
+        "No thread could be started at the end; the last records are lost.",
+    ),
+    warn(
+        "log records were lost: the collector did not take them",
+        &["records"],
+        "All that were lost since the start, told at the end.",
+    ),
+    warn(
+        "lines were suppressed: too many of one kind",
+        &["lines", "line"],
+        "So many lines like `line` were not written; told when it is over, and each minute while it is not.",
+    ),
     warn("a drill begins", &["fault"], "Somebody breaks this server on purpose (docs/drills.md)."),
     warn("all drills end", &[], "Whatever is broken from now on is real."),
     warn(
@@ -188,6 +208,7 @@ pub const EVENTS: &[LogEventInfo] = &[
         "Somebody asked for it: /pause_generation, /continue_generation.",
     ),
     info("traces reach the collector again", &["endpoint"], "The hole in the traces ends here."),
+    info("log records reach the collector again", &["endpoint"], "The hole in the records ends here."),
     info("graceful exit begins", &["signal"], "Somebody asked for the end; it is no crash."),
     info("waiting for running requests", &["running", "limit_seconds"], "The drain takes at most so long."),
     debug("health probe ended", &["outcome", "branch"], "A probe that did not fail."),

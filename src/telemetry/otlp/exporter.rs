@@ -19,6 +19,13 @@ pub(super) struct Health {
     failing: AtomicBool,
 }
 
+impl Health {
+    /// Whether `failed` is news.
+    pub fn changes(&self, failed: bool) -> bool {
+        self.failing.swap(failed, Ordering::Relaxed) != failed
+    }
+}
+
 /// Sends batches and books what became of them.
 #[derive(Debug)]
 pub(super) struct CountingExporter {
@@ -51,8 +58,7 @@ impl SpanExporter for CountingExporter {
         let spans = batch.len();
         let result = self.inner.export(batch).await;
         self.account.exported(spans, &result);
-        let failed = result.is_err();
-        if self.health.failing.swap(failed, Ordering::Relaxed) != failed {
+        if self.health.changes(result.is_err()) {
             match &result {
                 Ok(()) => tracing::info!(endpoint = self.endpoint, "traces reach the collector again"),
                 Err(error) => tracing::warn!(%error, endpoint = self.endpoint, "traces do not reach the collector"),

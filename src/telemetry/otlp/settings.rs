@@ -1,9 +1,46 @@
-//! Where traces go: the command line first, then the standard variables of OpenTelemetry, else nowhere.
+//! Where traces and logs go: the command line first, then the standard variables of OpenTelemetry, else nowhere.
 
 use super::{OtlpConfig, OtlpError, OtlpProtocol};
 
-/// The path that OTLP/HTTP appends to a base endpoint (OTLP exporter specification).
-const HTTP_TRACES_PATH: &str = "/v1/traces";
+/// What is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Signal {
+    /// Spans: wherever any endpoint is known.
+    Traces,
+    /// Log records: only where an endpoint is meant for them, or `OTEL_LOGS_EXPORTER` is `otlp`.
+    Logs,
+}
+
+/// The names of a signal in the specification of OTLP exporters.
+struct Names {
+    /// The path that OTLP/HTTP appends to a base endpoint.
+    http_path: &'static str,
+    endpoint: &'static str,
+    protocol: &'static str,
+    exporter: &'static str,
+}
+
+impl Signal {
+    const fn names(self) -> Names {
+        match self {
+            Self::Traces => Names {
+                http_path: "/v1/traces",
+                endpoint: "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+                protocol: "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL",
+                exporter: "OTEL_TRACES_EXPORTER",
+            },
+            Self::Logs => Names {
+                http_path: "/v1/logs",
+                endpoint: "OTEL_EXPORTER_OTLP_LOGS_ENDPOINT",
+                protocol: "OTEL_EXPORTER_OTLP_LOGS_PROTOCOL",
+                exporter: "OTEL_LOGS_EXPORTER",
+            },
+        }
+    }
+}
+
+/// What the specification takes for the collector if nothing is said.
+const DEFAULT_ENDPOINT: &str = "http://localhost:4317";
 /// The port on which collectors speak HTTP.
 const HTTP_PORT: u16 = 4318;
 
@@ -18,19 +55,25 @@ pub(super) struct Destination {
 
 /// Resolves the destination. `env` looks up a variable; an empty one counts as unset, as the specification wants.
 pub(super) fn resolve(
+    signal: Signal,
     config: &OtlpConfig,
     env: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Option<Destination>, OtlpError> {
     let env = |name: &str| env(name).filter(|value| !value.is_empty());
-    if switched_off(&env)? {
+    let names = signal.names();
+    let switch = switch(&names, &env)?;
+    if switch == Some(Switch::Off) {
         return Ok(None);
     }
+    let is_general = signal == Signal::Traces || switch == Some(Switch::On);
     let (endpoint, is_base) = if let Some(flag) = &config.endpoint {
         (flag.clone(), without_path(flag))
-    } else if let Some(exact) = env("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") {
+    } else if let Some(exact) = env(names.endpoint) {
         (exact, false)
-    } else if let Some(base) = env("OTEL_EXPORTER_OTLP_ENDPOINT") {
+    } else if let Some(base) = env("OTEL_EXPORTER_OTLP_ENDPOINT").filter(|_| is_general) {
         (base, true)
+    } else if (signal, switch) == (Signal::Logs, Some(Switch::On)) {
+        (DEFAULT_ENDPOINT.to_owned(), true)
     } else {
         return Ok(None);
     };
@@ -39,33 +82,42 @@ pub(super) fn resolve(
     }
     let protocol = match config.protocol {
         Some(protocol) => protocol,
-        None => protocol_of(&endpoint, &env)?,
+        None => protocol_of(&endpoint, names.protocol, &env)?,
     };
     let endpoint = match protocol {
-        OtlpProtocol::HttpProtobuf if is_base => format!("{}{HTTP_TRACES_PATH}", endpoint.trim_end_matches('/')),
+        OtlpProtocol::HttpProtobuf if is_base => format!("{}{}", endpoint.trim_end_matches('/'), names.http_path),
         OtlpProtocol::HttpProtobuf | OtlpProtocol::Grpc => endpoint,
     };
     Ok(Some(Destination { endpoint, protocol }))
 }
 
-/// `OTEL_SDK_DISABLED` and `OTEL_TRACES_EXPORTER`, which the SDK leaves to the application.
-fn switched_off(env: &dyn Fn(&str) -> Option<String>) -> Result<bool, OtlpError> {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Switch {
+    On,
+    Off,
+}
+
+/// `OTEL_SDK_DISABLED` and `OTEL_(TRACES|LOGS)_EXPORTER`, which the SDK leaves to the application.
+fn switch(names: &Names, env: &dyn Fn(&str) -> Option<String>) -> Result<Option<Switch>, OtlpError> {
     if env("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true")) {
-        return Ok(true);
+        return Ok(Some(Switch::Off));
     }
-    match env("OTEL_TRACES_EXPORTER").as_deref() {
-        None | Some("otlp") => Ok(false),
-        Some("none") => Ok(true),
-        Some(other) => Err(OtlpError::Variable {
-            variable: "OTEL_TRACES_EXPORTER",
-            value: other.to_owned(),
-            legal: "otlp or none",
-        }),
+    match env(names.exporter).as_deref() {
+        None => Ok(None),
+        Some("otlp") => Ok(Some(Switch::On)),
+        Some("none") => Ok(Some(Switch::Off)),
+        Some(other) => {
+            Err(OtlpError::Variable { variable: names.exporter, value: other.to_owned(), legal: "otlp or none" })
+        }
     }
 }
 
-fn protocol_of(endpoint: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<OtlpProtocol, OtlpError> {
-    for variable in ["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"] {
+fn protocol_of(
+    endpoint: &str,
+    of_signal: &'static str,
+    env: &dyn Fn(&str) -> Option<String>,
+) -> Result<OtlpProtocol, OtlpError> {
+    for variable in [of_signal, "OTEL_EXPORTER_OTLP_PROTOCOL"] {
         match env(variable).as_deref() {
             None => {}
             Some("grpc") => return Ok(OtlpProtocol::Grpc),
@@ -96,9 +148,19 @@ mod tests {
     use super::*;
 
     fn check(flag: Option<&str>, protocol: Option<OtlpProtocol>, env: &[(&str, &str)], want: &str) {
+        check_signal(Signal::Traces, flag, protocol, env, want);
+    }
+
+    fn check_signal(
+        signal: Signal,
+        flag: Option<&str>,
+        protocol: Option<OtlpProtocol>,
+        env: &[(&str, &str)],
+        want: &str,
+    ) {
         let config = OtlpConfig { endpoint: flag.map(str::to_owned), protocol };
         let look_up = |name: &str| env.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
-        let got = match resolve(&config, &look_up) {
+        let got = match resolve(signal, &config, &look_up) {
             Ok(None) => "nowhere".to_owned(),
             Ok(Some(to)) => format!("{:?} {}", to.protocol, to.endpoint),
             Err(error) => error.to_string(),
@@ -149,5 +211,22 @@ mod tests {
         check(c, None, &[("OTEL_TRACES_EXPORTER", "otlp")], "Grpc http://c:4317");
         let refused = "OTEL_TRACES_EXPORTER='zipkin' is not supported: use otlp or none";
         check(c, None, &[("OTEL_TRACES_EXPORTER", "zipkin")], refused);
+    }
+
+    #[test]
+    fn logs_are_sent_only_where_they_are_meant_to_be() {
+        const LOGS: &str = "OTEL_EXPORTER_OTLP_LOGS_ENDPOINT";
+        const EXPORTER: &str = "OTEL_LOGS_EXPORTER";
+        let check = |flag, env: &[(&str, &str)], want| check_signal(Signal::Logs, flag, None, env, want);
+        check(None, &[], "nowhere");
+        check(None, &[(ALL, "http://c:4317"), (TRACES, "http://t:4317")], "nowhere");
+        check(None, &[(ALL, "http://c:4318"), (EXPORTER, "otlp")], "HttpProtobuf http://c:4318/v1/logs");
+        check(None, &[(EXPORTER, "otlp")], "Grpc http://localhost:4317");
+        check(None, &[(LOGS, "http://l:4317"), (ALL, "http://c:4317")], "Grpc http://l:4317");
+        check(Some("http://f:4318"), &[(LOGS, "http://l:4317")], "HttpProtobuf http://f:4318/v1/logs");
+        check(Some("http://f:4317"), &[(EXPORTER, "none")], "nowhere");
+        check(Some("http://f:4317"), &[("OTEL_TRACES_EXPORTER", "none")], "Grpc http://f:4317");
+        let refused = "OTEL_LOGS_EXPORTER='console' is not supported: use otlp or none";
+        check(Some("http://f:4317"), &[(EXPORTER, "console")], refused);
     }
 }

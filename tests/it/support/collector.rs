@@ -13,10 +13,13 @@ use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response as HttpResponse};
 use axum::routing::post;
+use opentelemetry_proto::tonic::collector::logs::v1::logs_service_server::{LogsService, LogsServiceServer};
+use opentelemetry_proto::tonic::collector::logs::v1::{ExportLogsServiceRequest, ExportLogsServiceResponse};
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{TraceService, TraceServiceServer};
 use opentelemetry_proto::tonic::collector::trace::v1::{ExportTraceServiceRequest, ExportTraceServiceResponse};
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
+use opentelemetry_proto::tonic::logs::v1::LogRecord;
 use opentelemetry_proto::tonic::trace::v1::{Span, status::StatusCode as SpanStatus};
 use prost::Message;
 use radiosonde::telemetry::OtlpProtocol;
@@ -57,10 +60,39 @@ impl Seen {
     }
 }
 
+/// One log record as it came over the wire.
+#[derive(Debug, Clone)]
+pub struct SeenRecord {
+    /// Attributes of the process that wrote it.
+    pub resource: BTreeMap<String, String>,
+    /// Its own attributes.
+    pub attributes: BTreeMap<String, String>,
+    /// The rest.
+    pub record: LogRecord,
+}
+
+impl SeenRecord {
+    /// Its text.
+    pub fn message(&self) -> String {
+        text(self.record.body.clone())
+    }
+
+    /// The trace id in hexadecimal; empty outside of any span.
+    pub fn trace_id(&self) -> String {
+        hex(&self.record.trace_id)
+    }
+
+    /// The id of the span that it was written in.
+    pub fn span_id(&self) -> String {
+        hex(&self.record.span_id)
+    }
+}
+
 /// A running collector; it stops when this is dropped.
 pub struct Collector {
     address: SocketAddr,
     seen: watch::Receiver<Vec<Seen>>,
+    records: watch::Receiver<Vec<SeenRecord>>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -72,7 +104,8 @@ impl Collector {
         let address = listener.local_addr().expect("a bound listener has an address");
         listener.set_nonblocking(true).expect("tokio wants a non-blocking socket");
         let (sender, seen) = watch::channel(Vec::new());
-        let store = Store(Arc::new(sender));
+        let (record_sender, records) = watch::channel(Vec::new());
+        let store = Store { spans: Arc::new(sender), records: Arc::new(record_sender) };
         let (stop, stopped) = oneshot::channel();
         let thread = thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime starts");
@@ -84,7 +117,7 @@ impl Collector {
                 }
             });
         });
-        Self { address, seen, stop: Some(stop), thread: Some(thread) }
+        Self { address, seen, records, stop: Some(stop), thread: Some(thread) }
     }
 
     /// Its URL, without a path.
@@ -95,6 +128,21 @@ impl Collector {
     /// All spans so far.
     pub fn spans(&self) -> Vec<Seen> {
         self.seen.borrow().clone()
+    }
+
+    /// All log records so far.
+    pub fn records(&self) -> Vec<SeenRecord> {
+        self.records.borrow().clone()
+    }
+
+    /// Waits until `enough` holds for all log records so far; after `timeout` the test fails with the texts that came.
+    pub async fn wait_records(&self, timeout: Duration, enough: impl Fn(&[SeenRecord]) -> bool) -> Vec<SeenRecord> {
+        let mut records = self.records.clone();
+        let waited = tokio::time::timeout(timeout, records.wait_for(|records| enough(records))).await.is_ok();
+        let records = self.records();
+        let texts: Vec<_> = records.iter().map(SeenRecord::message).collect();
+        assert!(waited, "not enough after {timeout:?}; {} records came: {texts:?}", texts.len());
+        records
     }
 
     /// Waits until `enough` holds for all spans so far; after `timeout` the test fails with the names that came.
@@ -181,11 +229,14 @@ fn inside(child: &Span, parent: &Span) {
 }
 
 #[derive(Clone)]
-struct Store(Arc<watch::Sender<Vec<Seen>>>);
+struct Store {
+    spans: Arc<watch::Sender<Vec<Seen>>>,
+    records: Arc<watch::Sender<Vec<SeenRecord>>>,
+}
 
 impl Store {
     fn keep(&self, request: ExportTraceServiceRequest) {
-        self.0.send_modify(|all| {
+        self.spans.send_modify(|all| {
             for of_process in request.resource_spans {
                 let resource = attributes(of_process.resource.map(|resource| resource.attributes).unwrap_or_default());
                 for span in of_process.scope_spans.into_iter().flat_map(|of_scope| of_scope.spans) {
@@ -197,6 +248,31 @@ impl Store {
                 }
             }
         });
+    }
+}
+
+impl Store {
+    fn keep_records(&self, request: ExportLogsServiceRequest) {
+        self.records.send_modify(|all| {
+            for of_process in request.resource_logs {
+                let resource = attributes(of_process.resource.map(|resource| resource.attributes).unwrap_or_default());
+                for record in of_process.scope_logs.into_iter().flat_map(|of_scope| of_scope.log_records) {
+                    let attributes = attributes(record.attributes.clone());
+                    all.push(SeenRecord { resource: resource.clone(), attributes, record });
+                }
+            }
+        });
+    }
+}
+
+#[tonic::async_trait]
+impl LogsService for Store {
+    async fn export(
+        &self,
+        request: Request<ExportLogsServiceRequest>,
+    ) -> Result<Response<ExportLogsServiceResponse>, Status> {
+        self.keep_records(request.into_inner());
+        Ok(Response::new(ExportLogsServiceResponse::default()))
     }
 }
 
@@ -212,8 +288,9 @@ impl TraceService for Store {
 }
 
 async fn serve_grpc(listener: tokio::net::TcpListener, store: Store, stopped: oneshot::Receiver<()>) {
-    let service = TraceServiceServer::new(store).accept_compressed(CompressionEncoding::Gzip);
-    let server = tonic::transport::Server::builder().add_service(service);
+    let traces = TraceServiceServer::new(store.clone()).accept_compressed(CompressionEncoding::Gzip);
+    let logs = LogsServiceServer::new(store).accept_compressed(CompressionEncoding::Gzip);
+    let server = tonic::transport::Server::builder().add_service(traces).add_service(logs);
     tokio::select! {
         served = server.serve_with_incoming(TcpIncoming::from(listener)) => served.expect("gRPC is served"),
         _ = stopped => {}
@@ -221,15 +298,26 @@ async fn serve_grpc(listener: tokio::net::TcpListener, store: Store, stopped: on
 }
 
 async fn serve_http(listener: tokio::net::TcpListener, store: Store, stopped: oneshot::Receiver<()>) {
-    let take = move |headers: HeaderMap, body: Bytes| async move { take_http(&store, &headers, &body) };
-    let app = axum::Router::new().route("/v1/traces", post(take));
+    let logs = store.clone();
+    let take_traces = move |headers: HeaderMap, body: Bytes| async move {
+        take_http(&headers, &body, ExportTraceServiceResponse::default(), |request| store.keep(request))
+    };
+    let take_logs = move |headers: HeaderMap, body: Bytes| async move {
+        take_http(&headers, &body, ExportLogsServiceResponse::default(), |request| logs.keep_records(request))
+    };
+    let app = axum::Router::new().route("/v1/traces", post(take_traces)).route("/v1/logs", post(take_logs));
     tokio::select! {
         served = axum::serve(listener, app) => served.expect("HTTP is served"),
         _ = stopped => {}
     }
 }
 
-fn take_http(store: &Store, headers: &HeaderMap, body: &[u8]) -> HttpResponse {
+fn take_http<T: Message + Default>(
+    headers: &HeaderMap,
+    body: &[u8],
+    answer: impl Message,
+    keep: impl FnOnce(T),
+) -> HttpResponse {
     const PROTOBUF: &str = "application/x-protobuf";
     if headers.get(CONTENT_TYPE).is_none_or(|kind| kind != PROTOBUF) {
         return StatusCode::UNSUPPORTED_MEDIA_TYPE.into_response();
@@ -241,10 +329,10 @@ fn take_http(store: &Store, headers: &HeaderMap, body: &[u8]) -> HttpResponse {
     } else {
         body
     };
-    match ExportTraceServiceRequest::decode(body) {
+    match T::decode(body) {
         Ok(request) => {
-            store.keep(request);
-            ([(CONTENT_TYPE, PROTOBUF)], ExportTraceServiceResponse::default().encode_to_vec()).into_response()
+            keep(request);
+            ([(CONTENT_TYPE, PROTOBUF)], answer.encode_to_vec()).into_response()
         }
         Err(error) => (StatusCode::BAD_REQUEST, error.to_string()).into_response(),
     }
@@ -281,8 +369,10 @@ fn hex(id: &[u8]) -> String {
 }
 
 /// Each test binary uses its part of this file; here is a use of all of it, so that none is called dead.
-const _: fn(&Collector, &Seen) = |collector, seen| {
+const _: fn(&Collector, &Seen, &SeenRecord) = |collector, seen, record| {
     let _ = (collector.endpoint(), collector.tree("", &[]), &seen.resource);
+    let _ = (collector.records(), &record.resource, &record.attributes, record.trace_id(), record.span_id());
+    drop(collector.wait_records(Duration::ZERO, |_| true));
     collector.well_formed("", None);
     drop(collector.wait(Duration::ZERO, |_| true));
 };
