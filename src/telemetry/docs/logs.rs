@@ -25,7 +25,7 @@ ones are counted in `radiosonde_log_lines_suppressed_total` and told in one line
 `--otlp-logs-endpoint` or `OTEL_EXPORTER_OTLP_LOGS_ENDPOINT` also sends the frontend's lines to a collector, as records
 with the same trace and span, `request.rid` and `probe.id`. `OTEL_EXPORTER_OTLP_ENDPOINT` alone does not, since whoever
 reads standard error would have each line twice: it needs `OTEL_LOGS_EXPORTER=otlp` beside it. The engine's lines are on
-standard error alone. What is not delivered is in `radiosonde_log_records_dropped_total`. The other variables of OpenTelemetry
+standard error alone. What is not delivered is in `radiosonde_log_records_dropped_total`. The other variables
 (`OTEL_EXPORTER_OTLP_LOGS_*`, `OTEL_BLRP_*`) are in the table of [traces](traces.md#environment-variables).
 
 `radiosonde telemetry --section logs` prints this page, with `--format json` for programs.

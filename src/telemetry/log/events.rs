@@ -141,8 +141,8 @@ pub const EVENTS: &[LogEventInfo] = &[
     warn("spans cannot be flushed", &["error"], "No thread could be started at the end; the last spans are lost."),
     warn(
         "spans were lost: the collector did not take them",
-        &["spans"],
-        "All that were lost since the start, told at the end.",
+        &["spans", "queue_full", "export_failed", "shutdown", "buffer_full"],
+        "All that were lost since the start, in all and by reason, told at the end.",
     ),
     warn(
         "log records do not reach the collector",
