@@ -70,7 +70,7 @@ impl ReadVitals for FrontendVitals {
             max_total_num_tokens: model.as_ref().map_or(0, |model| model.info.max_total_tokens.into()),
             loop_iterations: heartbeat.loop_iterations,
             batches: heartbeat.batches,
-            step_age: engine.step.map(|(_, age)| age),
+            step_age: engine.step.filter(|_| !is_dead(&engine)).map(|(_, age)| age),
             heartbeat_age: engine.heartbeat_age,
             engine_up: matches!(engine.link, Link::Connected { .. }) && model.is_some(),
             ipc_to_engine: manager.to_engine_depth() as u64,
@@ -97,7 +97,11 @@ fn served(model: &ServedModel) -> ServedInfo {
 
 /// What the engine holds. A dead one holds nothing, whatever it said last.
 fn present(engine: &EngineSnapshot) -> Heartbeat {
-    if matches!(engine.link, Link::Dead { .. }) { Heartbeat::default() } else { engine.heartbeat }
+    if is_dead(engine) { Heartbeat::default() } else { engine.heartbeat }
+}
+
+fn is_dead(engine: &EngineSnapshot) -> bool {
+    matches!(engine.link, Link::Dead { .. })
 }
 
 /// The kernel tells, whatever the engine does.
