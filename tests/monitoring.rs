@@ -2,14 +2,28 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test's helpers fail as the test does")]
 
+#[path = "monitoring/boards.rs"]
+mod boards;
+#[path = "monitoring/dashboards.rs"]
+mod dashboards;
+#[path = "monitoring/incident.rs"]
+mod incident;
+#[path = "monitoring/prometheus_process.rs"]
+mod prometheus_process;
 #[path = "monitoring/promql.rs"]
 mod promql;
+#[path = "monitoring/replay.rs"]
+mod replay;
 #[path = "monitoring/rule_files.rs"]
 mod rule_files;
 #[path = "monitoring/rules.rs"]
 mod rules;
 #[path = "monitoring/runbooks.rs"]
 mod runbooks;
+#[path = "monitoring/script.rs"]
+mod script;
+#[path = "monitoring/stack.rs"]
+mod stack;
 
 use std::path::PathBuf;
 

@@ -2,7 +2,7 @@
 
 from .board import board, dashboard, runbook, traces
 from .panels import AMBER, GREEN, RED, Json, Query, dashed, lines, stat, steps
-from .promql import quantile, rate, series, share, sum_by
+from .promql import quantile, rate, series, sum_by
 from .shared import failures_over_time, firing_alerts, probe_success, status_timeline
 
 PATH = board("radiosonde-probe-path", "Probe path")
@@ -56,12 +56,12 @@ def _served() -> list:
         lines("Requests that we failed", "What share did we fail or refuse? Runtime errors, full queue and 'not serving'; "
               "what clients did wrong is left out. Above 1 % look at 'How requests end' on Requests and SLO.",
               "percentunit", Query(f"{errors} / ({whole} > 0)", "{{instance}}"), highest=1, width=8,
-              links=[REQUESTS, runbook("RadiosondeRequestErrors"), traces("Failed requests in Jaeger", error="true")]),
+              links=[REQUESTS, runbook("RadiosondeErrorBudgetBurnFast"), traces("Failed requests in Jaeger", error="true")]),
         lines("Time to first token, p95", "How long do users wait for the first word? Dots are single requests: click one "
               "to open its trace. Rising with the queue below: there are too few instances. Rising alone: prompts became "
               "longer, or steps slower (Scheduler and runtime).",
               "s", Query(quantile(0.95, "instance", "radiosonde_time_to_first_token_seconds"), "{{instance}}",
-                         exemplar=True), width=8, links=[REQUESTS, runbook("RadiosondeRequestsSlow")]),
+                         exemplar=True), width=8, links=[REQUESTS, runbook("RadiosondeWaitBudgetBurnFast")]),
     ]
 
 
@@ -71,11 +71,11 @@ def _room() -> list:
               "limit. Waiting while nothing runs (next panel): the scheduler is stuck, see the probe path.",
               "short", Query(series("radiosonde_num_queue_reqs"), "{{instance}}"),
               Query(f"min({series('radiosonde_max_queued_requests')})", "limit"), overrides=[dashed("limit")],
-              width=8, links=[SCHEDULER, runbook("RadiosondeQueueGrowing")]),
+              width=8, links=[SCHEDULER, runbook("RadiosondeQueueNearlyFull")]),
         lines("KV pool in use", "Is the cache full? Near 100 % requests wait or are retracted and start again: see "
               "retractions on Scheduler and runtime; scale out or shorten contexts.",
               "percentunit", Query(series("radiosonde_token_usage"), "{{instance}}"), highest=1, width=8,
-              links=[SCHEDULER]),
+              links=[SCHEDULER, runbook("RadiosondeKvPressure")]),
         lines("Output tokens", "Does the model write? Zero while requests are in flight is the surest sign of a stuck "
               "runtime. Lower than usual at the same number of running requests: steps became slower.",
               "short", Query(sum_by("instance", rate("radiosonde_generation_tokens_total")), "{{instance}} tokens/s"),

@@ -50,7 +50,7 @@ def _ages() -> list[Panel]:
               Query(series("radiosonde_scheduler_loop_age_seconds"), "{{instance}} loop"),
               Query(series("radiosonde_scheduler_step_age_seconds"), "{{instance}} step in flight"),
               Query(series("radiosonde_last_batch_result_age_seconds"), "{{instance}} batch"), width=8,
-              links=[board("radiosonde-scheduler", "Scheduler and runtime"), runbook("RadiosondeSchedulerStuck")]),
+              links=[board("radiosonde-scheduler", "Scheduler and runtime"), runbook("RadiosondeSchedulerWedged")]),
     ]
 
 
@@ -106,11 +106,11 @@ def _queues() -> list[Panel]:
               "back at zero means that no batch ends. It counts only probes that the scheduler has seen: later ones wait "
               "in its inbox (on the right).",
               "short", Query(series("radiosonde_return_health_check_ipcs_depth"), "{{instance}} depth"), width=8,
-              links=[runbook("RadiosondeHealthCheckQueueStuck")]),
+              links=[runbook("RadiosondeProbesParked")]),
         lines("Oldest probe in return_health_check_ipcs", "How long has a busy probe waited? As long as one step at most. "
               "The better signal of the two: a depth between two scrapes goes unseen, an age does not.",
               "s", Query(series("radiosonde_return_health_check_ipcs_oldest_age_seconds"), "{{instance}}"), LIMIT,
-              overrides=[dashed("limit.*")], width=8, links=[runbook("RadiosondeHealthCheckQueueStuck")]),
+              overrides=[dashed("limit.*")], width=8, links=[runbook("RadiosondeProbesParked")]),
         lines("Messages that wait between stations", "In front of which door do messages queue? To the engine: it does not "
               "read (ipc_backpressure). Inbox: its scheduler is in a long step, or stuck. To the frontend: this process "
               "does not read; its figures are as old as the last heartbeat.",
@@ -152,7 +152,7 @@ def _return_path() -> list[Panel]:
               "Received lags by a moment around restarts.",
               "short", Query(sum_by("instance", sent), "{{instance}} sent"),
               Query(sum_by("instance", received), "{{instance}} received"),
-              width=12, links=[runbook("RadiosondeReturnPathLoss")]),
+              width=12, links=[runbook("RadiosondeAnswersLost")]),
         lines("Answers shared, answers too late", "How do probes meet batches? Shared: one batch result answered several "
               "parked probes; much of it means that probers are many or steps are long. Too late: the answer came after "
               "the verdict, so the caller's limit is shorter than a step.",

@@ -1,8 +1,8 @@
 """What users get: rates, errors, durations, and how much of the promise is used up."""
 
 from .board import board, dashboard, document, runbook, traces
-from .panels import AMBER, GREEN, RED, Json, Panel, Query, lines, stat, steps
-from .promql import increase, quantile, rate, series, share, sum_by
+from .panels import AMBER, GREEN, RED, Json, Panel, Query, dashed, lines, stat, steps
+from .promql import quantile, rate, series, sum_by
 
 SCHEDULER = board("radiosonde-scheduler", "Scheduler and runtime")
 FAILED = traces("Failed requests in Jaeger", error="true")
@@ -18,8 +18,32 @@ def build() -> Json:
     )
 
 
+# Recorded ratio, part of events that may be bad, and what it is called: as in alerts/slo.rules.yml and docs/slo.md.
+OBJECTIVES = [
+    ("instance:radiosonde_health_probe_errors", 0.001, "probes"),
+    ("instance:radiosonde_request_errors", 0.005, "requests"),
+    ("instance:radiosonde_request_waits", 0.01, "waits"),
+]
+
+
 def _promise() -> list[Panel]:
-    return []
+    left = [Query(f"1 - {series(f'{ratio}:ratio_rate3d')} / {allowed}", f"{{{{instance}}}} {name}")
+            for ratio, allowed, name in OBJECTIVES]
+    burn = [Query(f"{series(f'{ratio}:ratio_rate1h')} / {allowed}", f"{{{{instance}}}} {name}")
+            for ratio, allowed, name in OBJECTIVES]
+    return [
+        stat("Error budget left, last three days",
+             "What is left of the promise? 100 %: nothing went wrong in three days. 0 %: as much went wrong as the objective "
+             "allows for them. Below zero: users got less than was promised, so reliability goes before features. What "
+             "each objective counts is in docs/slo.md.",
+             "percentunit", *left, thresholds=steps((None, RED), (0, AMBER), (0.25, GREEN)), width=12, height=8,
+             links=[document("Objectives", "slo.md"), runbook("RadiosondeProbeBudgetBurnSlow")]),
+        lines("Burn rate over an hour", "How fast is the budget used? At 1 it lasts exactly as long as it should. At 14.4 "
+              "(dashed) a month's budget is gone in two days: that pages, if the last five minutes agree.",
+              "none", *burn, Query("vector(14.4)", "pages"), overrides=[dashed("pages")], width=12,
+              links=[runbook("RadiosondeProbeBudgetBurnFast"), runbook("RadiosondeErrorBudgetBurnFast"),
+                     runbook("RadiosondeWaitBudgetBurnFast")]),
+    ]
 
 
 def _requests() -> list[Panel]:
@@ -32,11 +56,11 @@ def _requests() -> list[Panel]:
         lines("How requests end", "Do they end well? stop and length are good. abort: clients leave, often because it is too "
               "slow. error: the runtime failed them; the probe path says why.",
               "reqps", Query(f"{sum_by('instance, outcome', ended)} > 0", "{{instance}} {{outcome}}"), stacked=True,
-              bars=True, width=8, links=[FAILED, runbook("RadiosondeRequestErrors")]),
+              bars=True, width=8, links=[FAILED, runbook("RadiosondeErrorBudgetBurnFast")]),
         lines("Requests refused", "Whom do we turn away? invalid is the clients' business. queue_full: scale out. "
               "not_serving: routed to a server that starts, drains or is dead; does the router ask /readyz?",
               "reqps", Query(f"{sum_by('instance, reason', refused)} > 0", "{{instance}} {{reason}}"), stacked=True,
-              bars=True, width=8, links=[runbook("RadiosondeQueueGrowing")]),
+              bars=True, width=8, links=[runbook("RadiosondeQueueNearlyFull")]),
         lines("Requests in flight", "How many are being served? Rising while tokens stand still: they wait for an engine that "
               "says nothing.",
               "short", Query(series("radiosonde_requests_in_flight"), "{{instance}}"), width=12),
@@ -54,7 +78,7 @@ def _durations() -> list[Panel]:
             for q in (0.5, 0.95, 0.99)
         ]
         return lines(title, description, "s", *queries, log=True, width=width,
-                     links=[SCHEDULER, runbook("RadiosondeRequestsSlow"), traces("Requests in Jaeger")])
+                     links=[SCHEDULER, runbook("RadiosondeWaitBudgetBurnFast"), traces("Requests in Jaeger")])
 
     return [
         quantiles("Time to first token", "How long until the first word? Queue, prefill and one step. Dots open traces: the "
@@ -78,7 +102,7 @@ def _http() -> list[Panel]:
               "defect of it, report it with a trace.",
               "reqps", Query(f"{sum_by('instance, route', failed)} > 0",
                              "{{instance}} {{route}}"), stacked=True, bars=True, width=8,
-              links=[FAILED, runbook("RadiosondeRequestErrors")]),
+              links=[FAILED, runbook("RadiosondeErrorBudgetBurnFast")]),
         lines("Duration by route, p95", "Which route is slow, to the last byte? /readyz, /livez and /metrics take "
               "milliseconds whatever happens; if they do not, the host is starved.",
               "s", Query(quantile(0.95, "instance, route", "radiosonde_http_request_duration_seconds"),

@@ -31,12 +31,12 @@ def _loop() -> list[Panel]:
               "short", Query(sum_by("instance", rate("radiosonde_scheduler_loop_iterations_total")),
                              "{{instance}} turns/s"),
               Query(sum_by("instance", rate("radiosonde_scheduler_batches_total")), "{{instance}} batches/s"), log=True,
-              links=[PATH, runbook("RadiosondeSchedulerStuck")]),
+              links=[PATH, runbook("RadiosondeSchedulerWedged")]),
         lines("Engine restarts", "How near is the end? At the dashed budget within ten minutes the server gives up and exits "
               "with 1. Each restart has a report with exit status and last words at /debug/incidents.",
               "short", Query(f"increase({series('radiosonde_engine_restarts_total')}[10m])", "{{instance}} in 10 min"),
               Query(f"min({series('radiosonde_engine_restarts_limit')})", "budget"), overrides=[dashed("budget")],
-              links=[runbook("RadiosondeEngineRestarting"), document("Orchestration", "orchestration.md")]),
+              links=[runbook("RadiosondeEngineRestartLoop"), document("Orchestration", "orchestration.md")]),
     ]
 
 
@@ -54,7 +54,7 @@ def _steps() -> list[Panel]:
         lines("Step in flight", "Is one step taking too long just now? A saw-tooth below the p99 is normal; a line that "
               "climbs is a forward pass that hangs, and every probe and request waits for it.",
               "s", Query(series("radiosonde_scheduler_step_age_seconds"), "{{instance}}"), width=8,
-              links=[PATH, runbook("RadiosondeSchedulerStuck")]),
+              links=[PATH, runbook("RadiosondeSchedulerWedged")]),
         lines("Sequences in a step, mean", "How well are batches filled? More is better throughput and longer decode steps. "
               "One while many wait: the KV pool or --max-running-requests holds them back.",
               "short", Query(mean("instance, phase", size), "{{instance}} {{phase}}")),
@@ -76,7 +76,7 @@ def _load() -> list[Panel]:
               "with nothing running: the scheduler is stuck.",
               "short", Query(series("radiosonde_num_queue_reqs"), "{{instance}}"),
               Query(f"min({series('radiosonde_max_queued_requests')})", "limit"), overrides=[dashed("limit")], width=8,
-              links=[runbook("RadiosondeQueueGrowing")]),
+              links=[runbook("RadiosondeQueueNearlyFull")]),
         lines("Time in the queue, p95", "How long does a request wait for its first step? It is the part of the time to "
               "first token that more instances would remove.",
               "s", Query(quantile(0.95, "instance", "radiosonde_queue_time_seconds"), "{{instance}}"), width=8),
@@ -85,7 +85,7 @@ def _load() -> list[Panel]:
         lines("Retractions", "Do requests lose their place? Each gave its KV pages back and starts again: work done twice. "
               "More than now and then: lower --max-running-requests, shorten contexts, or scale out.",
               "short", Query(sum_by("instance", increase("radiosonde_num_retractions_total")), "{{instance}}"), bars=True,
-              width=8, links=[runbook("RadiosondeKvPoolFull")]),
+              width=8, links=[runbook("RadiosondeKvPressure")]),
         lines("Tokens", "What throughput do we have? Prompt tokens cost prefill, output tokens cost decode; the share found "
               "in the prefix cache costs nothing.",
               "short", Query(sum_by("instance", rate("radiosonde_generation_tokens_total")), "{{instance}} output/s"),

@@ -43,7 +43,7 @@ def probe_success(width: int = 8, height: int = 6) -> Panel:
         "nobody probes it.",
         "percentunit", Query(share("instance", good, judged), "{{instance}}"),
         thresholds=SUCCESS, width=width, height=height,
-        links=[runbook("RadiosondeProbeFailing"), traces("Failed probes in Jaeger", error="true")],
+        links=[runbook("RadiosondeProbesFailing"), traces("Failed probes in Jaeger", error="true")],
     )
 
 
@@ -61,7 +61,7 @@ def failures_table(width: int = 12, height: int = 7) -> Panel:
             "hop": [traces("Traces that stalled here", error="true", probe__stalled_at=CLICKED)],
             "cause": [traces("Traces with this cause", error="true", probe__cause=CLICKED)],
         },
-        width=width, height=height, links=[runbook("RadiosondeProbeFailing")],
+        width=width, height=height, links=[runbook("RadiosondeProbesFailing")],
     )
 
 
@@ -73,7 +73,7 @@ def failures_over_time(width: int = 12, height: int = 7) -> Panel:
         "When did it begin, and did the cause change? A first step_stuck that turns into engine_dead is a restart that "
         "did not help. Bars at the same moment on all instances: look for what they share (host, storage, deployment).",
         "short", Query(f"{sum_by('instance, hop, cause', failed)} > 0", "{{instance}} {{hop}} {{cause}}"),
-        stacked=True, bars=True, width=width, height=height, links=[runbook("RadiosondeProbeFailing")],
+        stacked=True, bars=True, width=width, height=height, links=[runbook("RadiosondeProbesFailing")],
     )
 
 

@@ -1,7 +1,7 @@
 """Whether the other pages can be believed: scrapes, traces, logs, rules."""
 
 from .board import dashboard, document, runbook
-from .panels import AMBER, GREEN, RED, Json, Panel, Query, lines, stat, steps, timeline
+from .panels import GREEN, RED, Json, Panel, Query, lines, stat, steps, timeline
 from .promql import increase, rate, series, sum_by
 
 
@@ -59,7 +59,8 @@ def _logs() -> list[Panel]:
               "short", Query(sum_by("instance", rate("radiosonde_log_records_exported_total")), "{{instance}} records/s"),
               width=8, links=[document("Monitoring", "monitoring.md")]),
         lines("Log records lost", "Are there holes in the exported logs? As for spans. Empty is good.",
-              "short", Query(dropped, "{{instance}} {{reason}}"), stacked=True, bars=True, width=8),
+              "short", Query(dropped, "{{instance}} {{reason}}"), stacked=True, bars=True, width=8,
+              links=[runbook("RadiosondeLogsDropped")]),
         lines("Lines suppressed", "Is something repeating itself? The rate limit left these lines out; the last one that was "
               "written says what it is.",
               "short", Query(sum_by("instance", increase("radiosonde_log_lines_suppressed_total")), "{{instance}}"),
