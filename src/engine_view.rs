@@ -40,6 +40,8 @@ pub struct EngineView {
 struct Seen {
     heartbeat: Heartbeat,
     heartbeat_at: MonoNanos,
+    /// When the engine connected; the start of this process, before the first.
+    since: MonoNanos,
     step: Option<StepInFlight>,
     last_step: u64,
     /// What keeps the frontend from reading the engine's socket, and since when.
@@ -48,7 +50,9 @@ struct Seen {
 
 impl Seen {
     fn nothing() -> Self {
-        Self { heartbeat: Heartbeat::default(), heartbeat_at: MonoNanos::now(), step: None, last_step: 0, away: None }
+        let now = MonoNanos::now();
+        let heartbeat = Heartbeat::default();
+        Self { heartbeat, heartbeat_at: now, since: now, step: None, last_step: 0, away: None }
     }
 }
 
@@ -63,6 +67,10 @@ pub struct EngineSnapshot {
     pub heartbeat_age: Duration,
     /// How long the scheduler's loop had not turned when the last heartbeat was sent.
     pub loop_stood: Duration,
+    /// How long ago the loop last turned, as far as is known; since the engine connected, if it never did.
+    pub loop_age: Duration,
+    /// How long ago a batch last ended with a result, as of the last heartbeat; since the engine connected, if none did.
+    pub last_batch_result_age: Duration,
     /// The step in flight and its age.
     pub step: Option<(StepInfo, Duration)>,
     /// Since when the frontend has not been back at the engine's socket, and what keeps it.
@@ -89,6 +97,8 @@ impl EngineView {
             heartbeat: seen.heartbeat,
             heartbeat_age: now.since(seen.heartbeat_at),
             loop_stood: seen.heartbeat_at.since(seen.heartbeat.last_turn),
+            loop_age: now.since(if seen.heartbeat.last_turn.0 > 0 { seen.heartbeat.last_turn } else { seen.since }),
+            last_batch_result_age: now.since(seen.heartbeat.last_batch_result.unwrap_or(seen.since)),
             step: seen.step.map(|flight| (flight.step, now.since(flight.began))),
             away_from_socket: seen.away.map(|(hop, since)| (hop, now.since(since))),
             paused: *self.paused.borrow(),

@@ -16,7 +16,7 @@ use crate::clock::MonoNanos;
 use crate::telemetry::labels::{Hop, ProbeBranch, RequestOutcome, StepPhase};
 
 /// The version of this module's wire form. Both sides say theirs first and refuse another's.
-pub const PROTOCOL_VERSION: u32 = 2;
+pub const PROTOCOL_VERSION: u32 = 3;
 
 /// A payload on its way to the next station.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -114,11 +114,33 @@ pub struct AbortReq {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum FromEngine {
     /// The model is loaded and has run once; also sent to a frontend that connects later.
-    Ready(ModelInfo),
+    Ready(EngineInfo),
     /// Proof of work.
     Output(EngineOutput),
     /// Description of work; never proof of it.
     Event(EngineEvent),
+}
+
+/// An engine that is ready.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EngineInfo {
+    /// What it serves.
+    pub model: ModelInfo,
+    /// How much of it.
+    pub limits: EngineLimits,
+}
+
+/// How the engine is configured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct EngineLimits {
+    /// The most requests in the batch.
+    pub max_running_requests: u32,
+    /// The most requests that wait.
+    pub max_queued_requests: u32,
+    /// The most prompt tokens of one step.
+    pub chunked_prefill_size: u32,
+    /// Tokens in one page of the KV pool.
+    pub page_size: u32,
 }
 
 /// What the engine serves.
@@ -172,6 +194,8 @@ pub struct BatchTokenIdOutput {
 pub struct TokenIdOutput {
     /// Which request.
     pub rid: Rid,
+    /// Why it exists: the frontend may have forgotten it meanwhile.
+    pub purpose: Purpose,
     /// Tokens since the last output, the matched stop token left out.
     pub output_ids: Vec<TokenId>,
     /// One entry for each of `output_ids`, if asked for.
@@ -254,6 +278,8 @@ pub struct HealthCheckOutput {
     pub rid: Rid,
     /// The probe that is vouched for.
     pub probe: ProbeId,
+    /// Its place among the probes that the same batch result vouches for, from 0.
+    pub place: u32,
 }
 
 /// What the engine says of its work, before and after it does it. Its time is the envelope's `sent_at`.
@@ -343,4 +369,8 @@ pub struct Heartbeat {
     pub kv_lacking_tokens: u32,
     /// The scheduler holds its batches.
     pub paused: bool,
+    /// When a batch last ended with a result.
+    pub last_batch_result: Option<MonoNanos>,
+    /// Dedicated answers to probes that were sent to this frontend, in all.
+    pub health_check_outputs: u64,
 }

@@ -7,10 +7,12 @@ use std::time::Duration;
 
 use expect_test::expect_file;
 use radiosonde::telemetry::labels::{
-    Cause, Hop, ProbeBranch, ProbeEndpoint, ProbeEvidence, ProbeOutcome, RequestEndpoint, RequestOutcome, ServerStatus,
-    StepPhase,
+    Cause, Hop, HttpRoute, ProbeBranch, ProbeEndpoint, ProbeEvidence, ProbeOutcome, RequestEndpoint, RequestOutcome,
+    ServerStatus, StatusReason, StepPhase,
 };
-use radiosonde::telemetry::metrics::{ProbeEnd, ReadVitals, SeriesInfo, Vitals, catalogue};
+use radiosonde::telemetry::metrics::{
+    ProbeEnd, ProcessStats, ReadVitals, SeriesInfo, ServedInfo, StepEnd, Vitals, catalogue,
+};
 use radiosonde::telemetry::spans::names::{ATTRIBUTES, Side, meaning};
 use radiosonde::telemetry::{Metrics, exposition};
 
@@ -21,7 +23,8 @@ values tell. Start with `radiosonde_server_status`, then `radiosonde_health_prob
 where to look and whose `cause` says what to do.
 
 Every series is there from the first scrape, with each legal combination of labels at zero; only the probe duration
-begins with `ok` and `timeout` and grows the other outcomes when they happen. Ages and depths are computed at the
+begins with `ok` and `timeout` and grows the other outcomes when they happen, and `radiosonde_model_info` and
+`radiosonde_cache_config_info` come with the engine. Ages and depths are computed at the
 scrape, so they go on growing while their owner is stuck. Histograms have the usual `_bucket`, `_sum` and `_count`. This file is generated: `UPDATE_EXPECT=1 cargo test --test contract`.
 
 ";
@@ -44,8 +47,12 @@ struct Steady(Vitals);
 
 impl ReadVitals for Steady {
     fn read(&self) -> Vitals {
-        self.0
+        self.0.clone()
     }
+}
+
+fn served() -> ServedInfo {
+    ServedInfo { model: "m".to_owned(), architecture: "a".to_owned(), page_size: 16, num_pages: 1024 }
 }
 
 fn fresh(vitals: Vitals) -> Metrics {
@@ -65,7 +72,7 @@ fn the_series_are_documented() {
     }
     text.push_str("\n## Label values\n\n| series | label | values |\n|---|---|---|\n");
     for series in catalogue().expect("the series are sound") {
-        for label in series.labels.iter().filter(|label| label.name != "version") {
+        for label in series.labels.iter().filter(|_| !series.name.ends_with("_info")) {
             let values: Vec<_> = label.values.iter().map(|value| format!("`{value}`")).collect();
             writeln!(text, "| `{}` | `{}` | {} |", series.name, label.name, values.join(" "))
                 .expect("a string takes all");
@@ -106,6 +113,55 @@ fn names_are_legal() {
     assert_eq!(keys.len(), ATTRIBUTES.len(), "an attribute is described twice");
 }
 
+#[test]
+fn units_are_in_the_names() {
+    let time = ["age", "cpu", "duration", "interval", "lag", "latency", "time", "timeout", "timestamp"];
+    for SeriesInfo { name, kind, .. } in catalogue().expect("the series are sound") {
+        let says = |words: &[&str]| name.split('_').any(|word| words.contains(&word));
+        let unit = name.strip_suffix("_total").unwrap_or(&name);
+        assert_eq!(says(&time), unit.ends_with("_seconds"), "{name} is a time, or it is none");
+        assert_eq!(says(&["memory"]), unit.ends_with("_bytes"), "{name} is memory, or it is none");
+        let other = ["_ms", "_millis", "_nanos", "_percent", "_mib", "_kb", "_count", "_sum", "_bucket"];
+        assert!(!other.iter().any(|suffix| name.ends_with(suffix)), "{name} has no base unit");
+        assert!(kind == "gauge" || !name.ends_with("_info"), "{name} is a {kind}");
+    }
+}
+
+/// A page is read and stored every few seconds for each replica, so it must not grow unnoticed: labels multiply. Whoever
+/// adds series raises the ceiling here, and sees what they cost.
+#[test]
+fn a_page_has_a_ceiling() {
+    const CEILING: usize = 0;
+    let (_, text) = exposition::text(&fresh(Vitals { served: Some(served()), ..Vitals::default() }));
+    let samples = parse(&text);
+    assert!(samples <= CEILING, "{samples} samples, {} bytes", text.len());
+}
+
+/// Whoever asks for a p99 gets a number and not an edge: the edges reach as far as what is measured does.
+#[test]
+fn edges_reach_far_enough() {
+    let (_, text) = exposition::text(&fresh(Vitals::default()));
+    let edges = |name: &str| -> Vec<f64> {
+        let bucket = format!("{name}_bucket{{");
+        let lines = text.lines().filter(|line| line.starts_with(&bucket));
+        let edges = lines.filter_map(|line| line.split_once("le=\"")?.1.split_once('"')?.0.parse().ok());
+        edges.filter(|edge: &f64| edge.is_finite()).collect()
+    };
+    for (name, first, last) in [
+        ("radiosonde_e2e_request_latency_seconds", 0.1, 600.0),
+        ("radiosonde_time_to_first_token_seconds", 0.01, 100.0),
+        ("radiosonde_inter_token_latency_seconds", 0.01, 5.0),
+        ("radiosonde_queue_time_seconds", 0.01, 100.0),
+        ("radiosonde_health_probe_duration_seconds", 0.005, 20.0),
+        ("radiosonde_health_probe_hop_duration_seconds", 0.001, 20.0),
+        ("radiosonde_http_request_duration_seconds", 0.005, 60.0),
+    ] {
+        let edges = edges(name);
+        assert!(edges.iter().any(|edge| *edge <= first) && edges.iter().any(|edge| *edge >= last), "{name}: {edges:?}");
+    }
+    assert!(edges("radiosonde_health_probe_duration_seconds").contains(&20.0), "the default limit is an edge");
+}
+
 fn is_name(name: &str) -> bool {
     name.starts_with(|first: char| first.is_ascii_lowercase() || first == '_')
         && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
@@ -128,6 +184,8 @@ fn a_used_server_exposes_text_that_parses() {
         max_total_num_tokens: 16384,
         step_age: Some(Duration::from_secs(3)),
         engine_up: true,
+        served: Some(served()),
+        engine_process: ProcessStats { cpu_seconds: 0.75, ..ProcessStats::default() },
         ..Vitals::default()
     });
     let in_flight = (metrics.probes.began(), metrics.requests.accepted(RequestEndpoint::Generate, 12));
@@ -142,8 +200,14 @@ fn a_used_server_exposes_text_that_parses() {
     });
     metrics.requests.first_tokens(1, Duration::from_millis(20));
     metrics.requests.further_tokens(2, Duration::from_millis(8));
-    metrics.engine.step_ended(StepPhase::Mixed, Duration::from_secs(100));
-    metrics.engine.status_changed(ServerStatus::Starting, ServerStatus::Up);
+    metrics.engine.step_ended(StepEnd {
+        phase: StepPhase::Mixed,
+        tokens: 10_000,
+        requests: 3,
+        took: Duration::from_secs(100),
+    });
+    metrics.engine.status_changed(ServerStatus::Starting, ServerStatus::Up, StatusReason::EngineReady);
+    metrics.http.began(HttpRoute::Unmatched).answered(404);
     let (_, text) = exposition::text(&metrics);
     parse(&text);
     for line in [
@@ -159,7 +223,12 @@ fn a_used_server_exposes_text_that_parses() {
         "radiosonde_generation_tokens_total 3",
         "radiosonde_health_probe_total{branch=\"busy\",endpoint=\"/health\",outcome=\"engine_dead\"} 1",
         "radiosonde_health_probe_failures_total{cause=\"engine_dead\",hop=\"scheduler.return_health_check_ipcs\"} 1",
-        "radiosonde_server_status_transitions_total{from=\"starting\",to=\"up\"} 1",
+        "radiosonde_server_status_transitions_total{from=\"starting\",reason=\"engine_ready\",to=\"up\"} 1",
+        "radiosonde_scheduler_batch_size_sum{phase=\"mixed\"} 3",
+        "radiosonde_http_requests_total{code=\"4xx\",route=\"unmatched\"} 1",
+        "radiosonde_model_info{architecture=\"a\",model=\"m\"} 1",
+        "radiosonde_cache_config_info{num_pages=\"1024\",page_size=\"16\"} 1",
+        "radiosonde_engine_cpu_seconds_total 0.75",
     ] {
         assert!(text.lines().any(|have| have == line), "{line} is not in\n{text}");
     }

@@ -35,6 +35,7 @@ impl Scheduler {
         self.leave_forward(out);
         match result {
             Ok(logits) => {
+                self.vitals.batch_result();
                 self.process_batch_result(&slots, &logits, out);
                 true
             }

@@ -5,6 +5,8 @@ pub mod request;
 pub mod engine;
 pub mod vitals;
 pub mod process;
+pub mod info;
+pub mod http;
 pub mod exports;
 pub mod catalogue;
 mod declare;
@@ -16,11 +18,14 @@ use prometheus::{Error, Registry};
 
 pub use catalogue::{LabelInfo, SeriesInfo, catalogue};
 pub use declare::InFlight;
-pub use engine::EngineMetrics;
+pub use engine::{EngineMetrics, StepEnd};
 pub use exports::ExportMetrics;
+pub use http::{HttpExchange, HttpMetrics};
+pub use info::ServedInfo;
 pub use probe::{ProbeEnd, ProbeMetrics};
+pub use process::ProcessStats;
 pub use request::RequestMetrics;
-pub use vitals::{ReadVitals, Vitals};
+pub use vitals::{Limits, ReadVitals, Vitals};
 
 /// Every series of a frontend.
 #[derive(Debug)]
@@ -30,6 +35,8 @@ pub struct Metrics {
     pub probes: ProbeMetrics,
     /// What became of the requests.
     pub requests: RequestMetrics,
+    /// What became of the HTTP exchanges.
+    pub http: HttpMetrics,
     /// What the engine reported, and what the server concluded from it.
     pub engine: EngineMetrics,
     /// What became of the spans.
@@ -44,9 +51,11 @@ impl Metrics {
     pub fn new() -> Result<Self, Error> {
         let registry = Registry::new();
         process::register(&registry)?;
+        info::register(&registry)?;
         Ok(Self {
             probes: ProbeMetrics::register(&registry)?,
             requests: RequestMetrics::register(&registry)?,
+            http: HttpMetrics::register(&registry)?,
             engine: EngineMetrics::register(&registry)?,
             exports: ExportMetrics::register(&registry)?,
             registry,

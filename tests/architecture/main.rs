@@ -5,6 +5,7 @@ mod source;
 use std::collections::BTreeSet;
 use std::fs;
 
+use radiosonde::telemetry::labels::HttpRoute;
 use source::{Source, root, rust_files};
 
 /// Who may import whom, stations in flow order. A station may always import itself; `main` and `runtime` are not listed,
@@ -181,6 +182,21 @@ fn series_are_named_in_telemetry() {
             if source.is_telemetry() { Vec::new() } else { names.cloned().collect() }
         },
     );
+}
+
+#[test]
+fn every_route_is_a_label() {
+    check(
+        &sources(),
+        "Add the route to `telemetry::labels::HttpRoute`: what is not there is counted as unmatched.",
+        |source| {
+            let routes = source.routes.iter().filter(|route| *route != "/metrics"); // reading changes nothing
+            let unknown = routes.filter(|route| HttpRoute::ALL.iter().all(|known| known.as_str() != **route));
+            unknown.cloned().collect()
+        },
+    );
+    let routes = sources().iter().map(|source| source.routes.len()).sum::<usize>();
+    assert!(routes + 1 >= HttpRoute::ALL.len(), "{routes} routes: a label has none, or this test does not see them");
 }
 
 #[test]

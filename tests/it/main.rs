@@ -14,3 +14,5 @@ mod api;
 mod generation;
 mod supervision;
 mod faults;
+mod metrics;
+mod series;

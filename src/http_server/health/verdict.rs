@@ -100,6 +100,9 @@ impl Probe {
                 flight.timeline.name_stall(diagnosis.stalled_at, self.began);
             }
             manager.ledger().write(flight, now);
+            for record in flight.timeline.hops() {
+                self.state.metrics.probes.crossed(record.hop, record.left.unwrap_or(now).since(record.entered));
+            }
         }
         if let Some(event) = status_event(&verdict, diagnosis.as_ref()) {
             manager.status().apply(event);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use prometheus::Error;
 use prometheus::proto::{LabelPair, Metric, MetricFamily, MetricType};
 
-use super::{Metrics, ReadVitals, Vitals};
+use super::{Metrics, ReadVitals, ServedInfo, Vitals};
 
 /// One series as it is declared.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub struct SeriesInfo {
 pub struct LabelInfo {
     /// Its name.
     pub name: String,
-    /// The values that exist from the start, sorted.
+    /// The values that exist from the start, sorted; those of an `_info` series are examples.
     pub values: Vec<String>,
 }
 
@@ -42,9 +42,11 @@ pub fn catalogue() -> Result<Vec<SeriesInfo>, Error> {
 
 struct Nobody;
 
+/// Ready, so that nothing is absent.
 impl ReadVitals for Nobody {
     fn read(&self) -> Vitals {
-        Vitals::default()
+        let (model, architecture) = ("model".to_owned(), "architecture".to_owned());
+        Vitals { served: Some(ServedInfo { model, architecture, page_size: 1, num_pages: 1 }), ..Vitals::default() }
     }
 }
 

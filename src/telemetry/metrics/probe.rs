@@ -2,14 +2,17 @@
 
 use std::time::Duration;
 
-use prometheus::{Error, HistogramVec, IntCounterVec, IntGauge, Registry};
+use prometheus::{Error, HistogramVec, IntCounter, IntCounterVec, IntGauge, Registry};
 
-use super::declare::{InFlight, counter_vec, gauge, histogram_vec};
+use super::declare::{InFlight, counter, counter_vec, gauge, histogram_vec};
 use crate::telemetry::labels::{Cause, Hop, ProbeBranch, ProbeEndpoint, ProbeEvidence, ProbeOutcome};
 
 /// Bucket edges in seconds. The default limit of a probe, 20 s, is an edge: without it a p99 near the limit is a guess.
 const DURATION_BUCKETS: &[f64] =
     &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0];
+
+/// Bucket edges in seconds: most hops take microseconds, a sick one lasts until the limit.
+const HOP_BUCKETS: &[f64] = &[0.0001, 0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 60.0];
 
 /// The hops at which a probe can stall; the other hops belong to user requests.
 const PROBE_HOPS: &[Hop] = &[
@@ -53,6 +56,9 @@ pub struct ProbeMetrics {
     duration: HistogramVec,
     evidence: IntCounterVec,
     failures: IntCounterVec,
+    hop_duration: HistogramVec,
+    coalesced: IntCounter,
+    orphaned: IntCounter,
     in_flight: IntGauge,
 }
 
@@ -93,6 +99,26 @@ impl ProbeMetrics {
                  look, the cause says what to do.",
                 &["hop", "cause"],
             )?,
+            hop_duration: histogram_vec(
+                registry,
+                "radiosonde_health_probe_hop_duration_seconds",
+                "Time that health probes spent at each hop. A hop that never ended counts up to the verdict, so the \
+                 sick hop stands out.",
+                HOP_BUCKETS,
+                &["hop"],
+            )?,
+            coalesced: counter(
+                registry,
+                "radiosonde_health_probes_coalesced_total",
+                "Health probes that a batch result answered together with an earlier one: of n at once, n-1. Grows if \
+                 several probe while one step runs.",
+            )?,
+            orphaned: counter(
+                registry,
+                "radiosonde_health_probes_orphaned_total",
+                "Answers to health probes that came after their verdict. Usual with evidence=other_traffic, which \
+                 comes first; together with outcome=timeout the runtime answers, but too late.",
+            )?,
             in_flight: gauge(
                 registry,
                 "radiosonde_health_probes_in_flight",
@@ -107,6 +133,21 @@ impl ProbeMetrics {
     /// A probe began; it counts as in flight until the guard is dropped.
     pub fn began(&self) -> InFlight {
         InFlight::enter(&self.in_flight)
+    }
+
+    /// A probe that has ended was at `hop` for so long.
+    pub fn crossed(&self, hop: Hop, took: Duration) {
+        self.hop_duration.with_label_values(&[hop.as_str()]).observe(took.as_secs_f64());
+    }
+
+    /// A batch result answered a probe, and an earlier one with it.
+    pub fn coalesced(&self) {
+        self.coalesced.inc();
+    }
+
+    /// The answer to a probe came after its verdict.
+    pub fn orphaned(&self) {
+        self.orphaned.inc();
     }
 
     /// A probe has its verdict.
@@ -135,6 +176,9 @@ impl ProbeMetrics {
         }
         for &evidence in ProbeEvidence::ALL {
             self.evidence.with_label_values(&[evidence.as_str()]);
+        }
+        for &hop in PROBE_HOPS.iter().filter(|&&hop| hop != Hop::Http) {
+            self.hop_duration.with_label_values(&[hop.as_str()]);
         }
         for &hop in PROBE_HOPS {
             for &cause in Cause::ALL {

@@ -17,6 +17,10 @@ const INTER_TOKEN_BUCKETS: &[f64] =
 const END_TO_END_BUCKETS: &[f64] =
     &[0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 3600.0];
 
+/// Bucket edges in seconds: from a free place in the batch to a long queue.
+const QUEUE_BUCKETS: &[f64] =
+    &[0.001, 0.005, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 60.0, 120.0, 300.0];
+
 /// The series of the user requests.
 #[derive(Debug)]
 pub struct RequestMetrics {
@@ -26,6 +30,8 @@ pub struct RequestMetrics {
     aborted: IntCounter,
     prompt_tokens: IntCounter,
     generation_tokens: IntCounter,
+    cached_tokens: IntCounter,
+    queue_time: Histogram,
     time_to_first_token: Histogram,
     inter_token_latency: Histogram,
     end_to_end: Histogram,
@@ -74,6 +80,19 @@ impl RequestMetrics {
                 "radiosonde_generation_tokens_total",
                 "Output tokens received from the engine, those of requests that are aborted later included.",
             )?,
+            cached_tokens: counter(
+                registry,
+                "radiosonde_cached_tokens_total",
+                "Prompt tokens that were found in the prefix cache, counted with a request's first output. Divided by \
+                 radiosonde_prompt_tokens_total: the hit rate.",
+            )?,
+            queue_time: histogram(
+                registry,
+                "radiosonde_queue_time_seconds",
+                "From the moment when the scheduler took a request in to its first place in a batch. Grows before \
+                 anything else when there is more work than room.",
+                QUEUE_BUCKETS,
+            )?,
             time_to_first_token: histogram(
                 registry,
                 "radiosonde_time_to_first_token_seconds",
@@ -113,6 +132,16 @@ impl RequestMetrics {
         self.accepted.with_label_values(&[endpoint.as_str()]).inc();
         self.prompt_tokens.inc_by(u64::from(prompt_tokens));
         InFlight::enter(&self.in_flight)
+    }
+
+    /// A request got its first place in a batch, after waiting for so long.
+    pub fn placed(&self, waited: Duration) {
+        self.queue_time.observe(waited.as_secs_f64());
+    }
+
+    /// Of a request's prompt, `tokens` tokens had been computed before.
+    pub fn cached(&self, tokens: u32) {
+        self.cached_tokens.inc_by(u64::from(tokens));
     }
 
     /// The first output of a request came, with `tokens` tokens, `since_arrival` after the request.
@@ -179,7 +208,7 @@ mod tests {
 
     #[test]
     fn edges_rise() {
-        for edges in [FIRST_TOKEN_BUCKETS, INTER_TOKEN_BUCKETS, END_TO_END_BUCKETS] {
+        for edges in [FIRST_TOKEN_BUCKETS, INTER_TOKEN_BUCKETS, END_TO_END_BUCKETS, QUEUE_BUCKETS] {
             assert!(edges.is_sorted_by(|a, b| a < b), "{edges:?}");
         }
         assert!(END_TO_END_BUCKETS.last() >= Some(&600.0) && FIRST_TOKEN_BUCKETS.last() >= Some(&100.0));
