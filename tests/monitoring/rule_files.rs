@@ -83,6 +83,9 @@ pub struct Scenario {
     /// Who fires when.
     #[serde(default)]
     pub alert_rule_test: Vec<AlertTest>,
+    /// Who fired at any time.
+    #[serde(default)]
+    pub promql_expr_test: Vec<serde::de::IgnoredAny>,
 }
 
 /// One series of a scenario.
