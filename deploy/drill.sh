@@ -9,9 +9,9 @@ fault=${FAULT_SECONDS:-90}
 say() { printf '%s drill: %s\n' "$(date -u +%H:%M:%S)" "$*"; }
 
 ask() { # server, tokens: one request, whatever becomes of it
-    curl -s -o /dev/null -m 120 "$1/v1/chat/completions" -H 'content-type: application/json' -d "{
-        \"model\": \"default\", \"max_tokens\": $2,
-        \"messages\": [{\"role\": \"user\", \"content\": \"Tell me how a weather balloon rises.\"}]}" || true
+    # Completions: the scripted model has no template for chats.
+    curl -s -o /dev/null -m 120 "$1/v1/completions" -H 'content-type: application/json' -d "{
+        \"model\": \"default\", \"max_tokens\": $2, \"prompt\": \"A weather balloon rises because\"}" || true
 }
 
 load() { # server, clients: each asks again as soon as it has an answer

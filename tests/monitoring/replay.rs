@@ -1,6 +1,6 @@
 //! The scripted incident in a real Prometheus: every panel of every dashboard, and every rule, must find data there.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use promql_parser::parser::{self, Expr};
@@ -17,14 +17,18 @@ const LAYERS_OF_RULES: usize = 2;
 
 #[test]
 fn every_panel_and_every_rule_finds_data() {
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let database = folder.path().join("database");
-    store_incident(folder.path(), &database);
+    let temporary = tempfile::tempdir().expect("a temporary folder");
+    // tools/dash-shot draws the boards from the same database.
+    let kept = std::env::var_os("RADIOSONDE_INCIDENT").map(PathBuf::from);
+    let folder = kept.as_deref().unwrap_or(temporary.path());
+    std::fs::write(folder.join("times"), format!("BEGIN={BEGIN}\nEND={END}\n")).expect("the folder takes it");
+    let database = folder.join("database");
+    store_incident(folder, &database);
     // Rules read what other rules have made, which a database takes up only when it is opened.
     for _ in 0..LAYERS_OF_RULES {
-        store_recorded(&Prometheus::start(folder.path(), &database), &database);
+        store_recorded(&Prometheus::start(folder, &database), &database);
     }
-    let prometheus = Prometheus::start(folder.path(), &database);
+    let prometheus = Prometheus::start(folder, &database);
     let mut dry = dry_rules(&prometheus);
     for board in Board::all() {
         dry.extend(dry_panels(&board, &prometheus));
@@ -36,7 +40,7 @@ fn every_panel_and_every_rule_finds_data() {
 /// Turns the text into blocks of a database.
 fn store_incident(folder: &Path, database: &Path) {
     let text = folder.join("incident.om");
-    std::fs::write(&text, openmetrics()).expect("the temporary folder takes it");
+    std::fs::write(&text, openmetrics()).expect("the folder takes it");
     let mut command = promtool();
     command.args(["tsdb", "create-blocks-from", "openmetrics", "--quiet"]).args([&text, database]);
     succeed(command);
