@@ -1,6 +1,7 @@
 //! What may be configured, checked once; each station gets its own section.
 
 pub mod duration;
+pub mod reference;
 pub mod telemetry;
 
 use std::net::IpAddr;
@@ -10,7 +11,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 
 pub use duration::{parse_duration, parse_duration_or_zero};
-pub use telemetry::{LogArgs, LogFormat, OtlpProtocol, TelemetryArgs};
+pub use telemetry::{LogArgs, LogFormat, MetricsAlias, OtlpProtocol, Ratio, TelemetryArgs};
 
 use crate::io_struct::Fault;
 

@@ -5,6 +5,7 @@ mod stop;
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use crate::io_struct::{BatchTokenIdOutput, FinishReason, Rid, SamplingParams, TokenIdOutput};
 use crate::tokenizer::Tokenizer;
@@ -27,6 +28,8 @@ pub struct StrOutput {
     pub output: TokenIdOutput,
     /// A stop string ended it, the engine does not know yet.
     pub ends_early: bool,
+    /// How long all of the request's output so far took to become text.
+    pub spent: Duration,
 }
 
 /// What is being decoded.
@@ -35,6 +38,7 @@ struct Decoding {
     text: IncrementalText,
     stop: StopStrings,
     skip_special_tokens: bool,
+    spent: Duration,
 }
 
 /// Ids to text for all live requests.
@@ -50,6 +54,7 @@ impl Detokenizer {
             text: IncrementalText::default(),
             stop: StopStrings::new(&params.stop, params.no_stop_trim),
             skip_special_tokens: params.skip_special_tokens,
+            spent: Duration::ZERO,
         };
         self.live().insert(rid.clone(), decoding);
     }
@@ -63,9 +68,13 @@ impl Detokenizer {
     #[must_use]
     pub fn detokenize(&self, tokenizer: &Tokenizer, batch: BatchTokenIdOutput) -> BatchStrOutput {
         let mut live = self.live();
+        let mut before = Instant::now();
         let outputs = batch.outputs.into_iter().filter_map(|output| {
             let decoding = live.get_mut(&output.rid)?;
-            let decoded = decoding.decode(tokenizer, output);
+            let mut decoded = decoding.decode(tokenizer, output);
+            let now = Instant::now(); // the only telemetry for each output: one reading of the clock
+            decoding.spent += now - before;
+            (before, decoded.spent) = (now, decoding.spent);
             if decoded.output.finish_reason.is_some() {
                 live.remove(&decoded.output.rid);
             }
@@ -97,7 +106,7 @@ impl Decoding {
             None if output.finish_reason.is_some() => passed.text.push_str(&self.stop.release()),
             None => {}
         }
-        StrOutput { text: passed.text, output, ends_early }
+        StrOutput { text: passed.text, output, ends_early, spent: self.spent }
     }
 }
 

@@ -271,6 +271,21 @@ pub enum AbortKind {
     CutOff,
 }
 
+impl AbortKind {
+    /// As the error of a trace.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::QueueFull => "queue_full",
+            Self::TooLarge => "too_large",
+            Self::Requested => "requested",
+            Self::StepFailed => "step_failed",
+            Self::EngineDead => "engine_dead",
+            Self::CutOff => "cut_off",
+        }
+    }
+}
+
 /// The dedicated answer to a probe that met a busy scheduler.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HealthCheckOutput {
@@ -306,8 +321,15 @@ pub enum EngineEvent {
         /// Which way.
         branch: ProbeBranch,
     },
+    /// A request gave its KV pages back and waits again; what it has computed is lost, what it has said is not.
+    Retracted {
+        /// Whose.
+        rid: Rid,
+    },
     /// A step begins; sent before the forward pass.
     StepBegan(StepInfo),
+    /// The prompt chunks of one frontend's requests in the step that began last; only if there are any.
+    PrefillChunks(Vec<PrefillChunk>),
     /// The step with this number ended.
     StepEnded(StepInfo),
     /// The scheduler holds its batches, or does not any more.
@@ -327,6 +349,15 @@ pub struct StepInfo {
     pub tokens: u32,
     /// Sequences in the batch.
     pub requests: u32,
+}
+
+/// One request's part of a step that works on its prompt.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PrefillChunk {
+    /// Whose.
+    pub rid: Rid,
+    /// Tokens of the chunk.
+    pub tokens: u32,
 }
 
 /// A step that began and has not ended.

@@ -4,6 +4,7 @@
 //! what it does, before and after; the ledger notes it and the survivor writes the trace.
 
 pub mod timeline;
+mod flight;
 pub mod cause;
 pub mod autopsy;
 
@@ -13,37 +14,38 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use opentelemetry::Context;
 
 use crate::clock::{MonoNanos, WallAnchor};
-use crate::io_struct::{EngineEvent, Rid, StepInfo};
-use crate::telemetry::labels::{Hop, ProbeBranch};
-use crate::telemetry::otlp::Tracers;
-use crate::telemetry::spans::{self, HopSpan, StepAttributes};
+use crate::io_struct::{EngineEvent, Purpose, Rid, StepInfo};
+use crate::telemetry::labels::{Hop, RequestOutcome};
+use crate::telemetry::metrics::TraceRef;
+use crate::telemetry::otlp::{Ending, Tracers};
+use crate::telemetry::spans;
+use crate::telemetry::spans::names::MAX_LINKS;
 use autopsy::Autopsy;
-use timeline::Timeline;
+pub use flight::Flight;
+use flight::Holder;
+use timeline::Moment;
 
 /// So many autopsies are kept.
 pub const KEPT_AUTOPSIES: usize = 256;
 
-/// One probe or request under way.
-#[derive(Debug, Clone)]
-pub struct Flight {
-    /// The span that its hops are children of.
-    root: Context,
-    /// When it was submitted.
-    pub began: MonoNanos,
-    /// Its hops so far.
-    pub timeline: Timeline,
-    /// The scheduler's decision, if it is a probe and the decision is known.
-    pub branch: ProbeBranch,
-    /// The step that ran it.
-    pub step: Option<StepInfo>,
-}
-
 /// All flights under way, and the autopsies of the last probes.
 pub struct ProbeLedger {
-    flights: Mutex<HashMap<Rid, Flight>>,
+    flights: Mutex<Flights>,
     autopsies: Mutex<VecDeque<Arc<Autopsy>>>,
     tracers: Arc<Tracers>,
     anchor: WallAnchor,
+}
+
+/// What is under way. Nothing here is done for each token, and for a step only what the probes in the engine need.
+#[derive(Debug, Default)]
+struct Flights {
+    by_rid: HashMap<Rid, Flight>,
+    /// Requests that were in the batch when they were last heard of.
+    running: Vec<Rid>,
+    /// Probes that have reached the engine.
+    probes: Vec<Rid>,
+    /// The number of the newest step.
+    step: u64,
 }
 
 impl ProbeLedger {
@@ -54,10 +56,8 @@ impl ProbeLedger {
     }
 
     /// A flight begins under the span of `root`.
-    pub fn begin(&self, rid: &Rid, root: Context, began: MonoNanos) {
-        let timeline = Timeline::default();
-        let flight = Flight { root, began, timeline, branch: ProbeBranch::None, step: None };
-        self.flights().insert(rid.clone(), flight);
+    pub fn begin(&self, rid: &Rid, purpose: Purpose, root: Context, began: MonoNanos) {
+        self.flights().by_rid.insert(rid.clone(), Flight::new(purpose, root, began));
     }
 
     /// It reached `hop`. Unknown flights are ignored: they have ended.
@@ -72,24 +72,40 @@ impl ProbeLedger {
 
     /// What the engine said, at `at` on the common clock.
     pub fn note(&self, event: &EngineEvent, at: MonoNanos) {
+        let mut flights = self.flights();
+        let moment = Moment { at, engine: self.tracers.engine_pid(), step: flights.step };
         match event {
-            EngineEvent::HopEntered { rid, hop } => self.with(rid, |flight| flight.timeline.engine_entered(*hop, at)),
-            EngineEvent::HopLeft { rid, hop } => self.with(rid, |flight| flight.timeline.engine_left(*hop, at)),
-            EngineEvent::ProbeBranch { rid, branch } => self.with(rid, |flight| flight.branch = *branch),
-            EngineEvent::StepBegan(step) => {
-                for flight in self.flights().values_mut() {
-                    if flight.timeline.stalled_at() == Some(Hop::Forward) {
-                        flight.step = Some(*step);
-                    }
+            EngineEvent::HopEntered { rid, hop } => flights.entered(rid, *hop, moment),
+            EngineEvent::HopLeft { rid, hop } => flights.with(rid, |flight| flight.timeline.engine_left(*hop, moment)),
+            EngineEvent::ProbeBranch { rid, branch } => flights.with(rid, |flight| flight.branch = *branch),
+            EngineEvent::Retracted { rid } => {
+                flights.with(rid, |flight| flight.timeline.retracted(at));
+                flights.running.retain(|running| running != rid);
+            }
+            EngineEvent::PrefillChunks(chunks) => {
+                for chunk in chunks {
+                    flights.with(&chunk.rid, |flight| flight.timeline.chunk(chunk.tokens, moment));
                 }
             }
+            EngineEvent::StepBegan(step) => flights.step_began(*step),
             EngineEvent::StepEnded(_) | EngineEvent::Paused(_) | EngineEvent::Heartbeat(_) => {}
         }
     }
 
-    /// The engine that had the flight is gone, at `at`; the flight waits for another one.
-    pub fn engine_lost(&self, rid: &Rid, at: MonoNanos) {
-        self.with(rid, |flight| flight.timeline.leave_all(at));
+    /// The engine is gone, at `at`; the requests that are still under way wait for another one. A probe's verdict says
+    /// where it was.
+    pub fn engine_lost(&self, at: MonoNanos) {
+        let mut flights = self.flights();
+        flights.running.clear();
+        flights.step = 0;
+        for flight in flights.by_rid.values_mut().filter(|flight| flight.purpose == Purpose::Serve) {
+            flight.timeline.engine_lost(at);
+        }
+    }
+
+    /// Another engine is sent the flight, at `at`.
+    pub fn resent(&self, rid: &Rid, at: MonoNanos) {
+        self.with(rid, |flight| flight.timeline.resent(at));
     }
 
     /// The flight's answer, sent at `sent_at`, has come at `at`.
@@ -97,16 +113,22 @@ impl ProbeLedger {
         self.with(rid, |flight| flight.timeline.answered(sent_at, at));
     }
 
+    /// The last of the flight's output became text between `began` and `at`; all of it took `spent`.
+    pub fn detokenized(&self, rid: &Rid, began: MonoNanos, at: MonoNanos, spent: std::time::Duration) {
+        self.with(rid, |flight| flight.detokenized(began, at, spent));
+    }
+
     /// The flight as it is.
     #[must_use]
     pub fn peek(&self, rid: &Rid) -> Option<Flight> {
-        self.flights().get(rid).cloned()
+        self.flights().by_rid.get(rid).cloned()
     }
 
-    /// The flight ends, at `at`, in whatever way: its hops become spans, what is unfinished is marked so. `None` if it
-    /// has ended before.
-    pub fn end(&self, rid: &Rid, at: MonoNanos) -> Option<Flight> {
-        let flight = self.land(rid)?;
+    /// A request ends, at `at`: its hops become spans. If it failed, what is unfinished is marked so. `None` if it has
+    /// ended before.
+    pub fn end(&self, rid: &Rid, outcome: RequestOutcome, at: MonoNanos) -> Option<Flight> {
+        let mut flight = self.land(rid)?;
+        flight.timeline.close(outcome, at);
         self.write(&flight, at);
         Some(flight)
     }
@@ -114,19 +136,34 @@ impl ProbeLedger {
     /// The flight is over, and not yet written: what is heard of it from now on comes too late.
     #[must_use]
     pub fn land(&self, rid: &Rid) -> Option<Flight> {
-        self.flights().remove(rid)
+        self.flights().land(rid)
     }
 
-    /// The second half of [`Self::end`].
+    /// Writes the hops of a flight that has landed; what is unfinished is marked so.
     pub fn write(&self, flight: &Flight, at: MonoNanos) {
-        let spans = self.hop_spans(flight);
+        let newest_step = self.flights().step;
+        let spans = flight.spans(&self.anchor, newest_step);
         spans::write_hops(&self.tracers, &flight.root, &spans, self.anchor.wall(at));
+    }
+
+    /// The trace below `root`, which began at `began` and ends so at `at`; `None` if nobody keeps it.
+    #[must_use]
+    pub fn trace(&self, root: &Context, began: MonoNanos, at: MonoNanos, ending: Ending) -> Option<TraceRef> {
+        let id = self.tracers.kept(root, ending, at.since(began))?;
+        Some(TraceRef { id, at: self.anchor.wall(at) })
+    }
+
+    /// The trace of a flight under way, if it ends so at `at`; `None` if nobody keeps it.
+    #[must_use]
+    pub fn trace_of(&self, rid: &Rid, at: MonoNanos, ending: Ending) -> Option<TraceRef> {
+        let (root, began) = self.flights().by_rid.get(rid).map(|flight| (flight.root.clone(), flight.began))?;
+        self.trace(&root, began, at, ending)
     }
 
     /// Flights under way.
     #[must_use]
     pub fn under_way(&self) -> usize {
-        self.flights().len()
+        self.flights().by_rid.len()
     }
 
     /// Keeps an autopsy; the oldest makes room.
@@ -147,30 +184,67 @@ impl ProbeLedger {
         kept.iter().rev().cloned().collect()
     }
 
-    fn hop_spans(&self, flight: &Flight) -> Vec<HopSpan> {
-        let spans = flight.timeline.hops().iter().map(|record| HopSpan {
-            hop: record.hop,
-            entered: self.anchor.wall(record.entered),
-            left: record.left.map(|left| self.anchor.wall(left)),
-            branch: (record.hop == Hop::ProcessInput && flight.branch != ProbeBranch::None).then_some(flight.branch),
-            parent: record.parent,
-            step: flight.step.filter(|_| record.hop == Hop::Forward).map(|step| StepAttributes {
-                number: step.number,
-                phase: step.phase,
-                tokens: step.tokens,
-                requests: step.requests,
-            }),
-        });
-        spans.collect()
+    fn with(&self, rid: &Rid, change: impl FnOnce(&mut Flight)) {
+        self.flights().with(rid, change);
     }
 
-    fn with(&self, rid: &Rid, change: impl FnOnce(&mut Flight)) {
-        if let Some(flight) = self.flights().get_mut(rid) {
+    fn flights(&self) -> MutexGuard<'_, Flights> {
+        self.flights.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Flights {
+    fn with(&mut self, rid: &Rid, change: impl FnOnce(&mut Flight)) {
+        if let Some(flight) = self.by_rid.get_mut(rid) {
             change(flight);
         }
     }
 
-    fn flights(&self) -> MutexGuard<'_, HashMap<Rid, Flight>> {
-        self.flights.lock().unwrap_or_else(PoisonError::into_inner)
+    fn entered(&mut self, rid: &Rid, hop: Hop, moment: Moment) {
+        let Some(flight) = self.by_rid.get_mut(rid) else { return };
+        flight.timeline.engine_entered(hop, moment);
+        match (hop, flight.purpose) {
+            (Hop::Prefill, Purpose::Serve) => self.running.push(rid.clone()),
+            (Hop::Inbox, Purpose::HealthCheck(_)) => {
+                self.probes.push(rid.clone());
+                let holders = self.holders(); // of the step in flight, if there is one
+                self.with(rid, |probe| probe.held_by(&holders));
+            }
+            _ => {}
+        }
+    }
+
+    fn step_began(&mut self, step: StepInfo) {
+        self.step = step.number;
+        if self.probes.is_empty() {
+            return;
+        }
+        let holders = self.holders();
+        for rid in &self.probes {
+            if let Some(probe) = self.by_rid.get_mut(rid) {
+                match probe.timeline.stalled_at() {
+                    Some(Hop::Forward) => probe.step = Some(step),
+                    Some(Hop::Inbox | Hop::ReturnHealthCheckIpcs) => probe.held_by(&holders),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// The requests in the batch.
+    fn holders(&self) -> Arc<[Holder]> {
+        let flights = self.running.iter().filter_map(|rid| Some((rid, self.by_rid.get(rid)?)));
+        let running = flights.filter(|(_, flight)| flight.timeline.runs());
+        running.take(MAX_LINKS).map(|(rid, flight)| flight.as_holder(rid)).collect()
+    }
+
+    fn land(&mut self, rid: &Rid) -> Option<Flight> {
+        let flight = self.by_rid.remove(rid)?;
+        let list = if flight.purpose == Purpose::Serve { &mut self.running } else { &mut self.probes };
+        list.retain(|listed| listed != rid);
+        Some(flight)
     }
 }
+
+#[cfg(test)]
+mod tests;

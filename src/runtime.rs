@@ -14,9 +14,10 @@ pub mod canary;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 
-use crate::config::{self, DrillArgs, HttpArgs, LogArgs, TelemetryArgs};
+use crate::config::{self, DrillArgs, HttpArgs, LogArgs, Ratio, TelemetryArgs};
 use crate::drills::Drills;
-use crate::telemetry::{self, LogConfig, OtlpConfig, TelemetryConfig};
+use crate::telemetry::otlp::Share;
+use crate::telemetry::{self, LogConfig, OtlpConfig, SamplingConfig, TelemetryConfig};
 
 /// Why a command ends with a failure.
 #[derive(Debug, thiserror::Error)]
@@ -110,6 +111,20 @@ fn telemetry_config(args: &TelemetryArgs) -> TelemetryConfig {
         config::OtlpProtocol::Grpc => telemetry::OtlpProtocol::Grpc,
         config::OtlpProtocol::HttpProtobuf => telemetry::OtlpProtocol::HttpProtobuf,
     });
-    let otlp = OtlpConfig { endpoint: args.otlp_traces_endpoint.clone(), protocol };
-    TelemetryConfig { otlp, log: log_config(&args.log) }
+    let sampling = SamplingConfig {
+        probes: share(args.trace_probes),
+        slow_probe: args.trace_slow_probe,
+        requests: args.trace_ratio.map(share),
+        slow_request: args.trace_slow_request,
+    };
+    let otlp = OtlpConfig { endpoint: args.otlp_traces_endpoint.clone(), protocol, sampling };
+    let metrics_alias = args.metrics_alias.map(|alias| match alias {
+        config::MetricsAlias::Sglang => telemetry::MetricsAlias::Sglang,
+    });
+    TelemetryConfig { otlp, log: log_config(&args.log), metrics_alias }
+}
+
+/// A ratio was checked when it was read.
+fn share(ratio: Ratio) -> Share {
+    Share::new(ratio.get()).unwrap_or(Share::ALL)
 }

@@ -10,8 +10,8 @@ pub mod log;
 use std::sync::Arc;
 
 pub use log::{LogConfig, LogError, LogFormat};
-pub use metrics::Metrics;
-pub use otlp::{OtlpConfig, OtlpError, OtlpProtocol, Tracers};
+pub use metrics::{Metrics, MetricsAlias};
+pub use otlp::{OtlpConfig, OtlpError, OtlpProtocol, SamplingConfig, Tracers};
 
 /// What a frontend emits, and how.
 #[derive(Debug, Clone, Default)]
@@ -20,6 +20,8 @@ pub struct TelemetryConfig {
     pub otlp: OtlpConfig,
     /// How log lines look.
     pub log: LogConfig,
+    /// Under which names series are served beside their own.
+    pub metrics_alias: Option<MetricsAlias>,
 }
 
 /// The frontend's telemetry, ready to use.
@@ -50,7 +52,7 @@ pub enum TelemetryError {
 /// # Errors
 /// The settings are wrong, or a subscriber is installed already.
 pub fn init(config: &TelemetryConfig) -> Result<Telemetry, TelemetryError> {
-    let metrics = Arc::new(Metrics::new()?);
+    let metrics = Arc::new(Metrics::new()?.with_alias(config.metrics_alias));
     let tracers = Arc::new(Tracers::new(&config.otlp, metrics.exports.clone())?);
     log::init(&config.log, tracers.frontend())?;
     Ok(Telemetry { metrics, tracers })

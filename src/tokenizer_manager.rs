@@ -128,6 +128,7 @@ impl TokenizerManager {
 
     /// The model is loaded here and there.
     pub fn serve(&self, model: ServedModel) {
+        self.inner.metrics.serves(&model.served_name);
         if self.inner.model.set(Arc::new(model)).is_err() {
             tracing::warn!("the engine announced its model twice");
         }

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::extract::{Path, State};
-use axum::http::{StatusCode, header::CONTENT_TYPE};
+use axum::http::header::{ACCEPT, CONTENT_TYPE, VARY};
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
@@ -15,7 +16,7 @@ use super::error::ApiError;
 use super::health::HealthState;
 use crate::incidents::KEPT_INCIDENTS;
 use crate::probe_ledger::KEPT_AUTOPSIES;
-use crate::telemetry::exposition;
+use crate::telemetry::exposition::{self, Format};
 use crate::telemetry::metrics::Metrics;
 use crate::tokenizer_manager::TokenizerManager;
 
@@ -45,10 +46,11 @@ impl From<&HealthState> for AdminState {
     }
 }
 
-/// `GET /metrics`
-pub async fn metrics(State(state): State<AdminState>) -> Response {
-    let (content_type, text) = exposition::text(&state.metrics);
-    ([(CONTENT_TYPE, content_type)], text).into_response()
+/// `GET /metrics`, as text or as OpenMetrics: what the caller prefers.
+pub async fn metrics(State(state): State<AdminState>, headers: HeaderMap) -> Response {
+    let accept = headers.get_all(ACCEPT).into_iter().filter_map(|value| value.to_str().ok());
+    let (content_type, page) = exposition::page(&state.metrics, Format::negotiate(accept));
+    ([(CONTENT_TYPE, content_type), (VARY, "accept")], page).into_response()
 }
 
 /// `GET /debug/probes`: the last probes, newest first.

@@ -16,7 +16,7 @@ use crate::clock::MonoNanos;
 use crate::io_struct::Rid;
 use crate::tokenizer_manager::TokenizerManager;
 use body::ApiJson;
-use exchange::{collect, stream_response, submit};
+use exchange::{Call, collect, stream_response, submit};
 use request::{GenerateBody, Shape};
 use response::{Answer, Cumulative, Logprobs, error};
 
@@ -48,7 +48,9 @@ pub async fn generate(
     let top = plan.requests.first().and_then(|request| request.top_logprobs);
     let answer = Answer { model, arrived, logprobs: Logprobs { top, text } };
     let rids: Vec<Rid> = plan.requests.iter().map(|request| request.rid.clone()).collect();
-    let mut streams = submit(&state.tokenizer_manager, plan.requests).await?;
+    let id = rids.first().map_or("", Rid::as_str);
+    let call = Call { model: &answer.model, id, stream: streaming };
+    let mut streams = submit(&state.tokenizer_manager, &call, plan.requests).await?;
     let rid = rids.first().cloned().map(Extension);
     if streaming {
         return Ok((rid, stream_response(streams, Cumulative::new(answer, plan.shape, rids))).into_response());

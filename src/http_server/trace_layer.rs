@@ -1,10 +1,12 @@
 //! Incoming `traceparent` to server span, which lives as long as the answer's last byte.
 
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use axum::body::{Body, Bytes, HttpBody};
-use axum::extract::{MatchedPath, Request};
+use axum::extract::{ConnectInfo, MatchedPath, Request};
+use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderName, HeaderValue};
 use axum::middleware::Next;
 use axum::response::Response;
@@ -12,14 +14,18 @@ use http_body::{Frame, SizeHint};
 use tracing::{Instrument, Span};
 
 use crate::io_struct::Rid;
-use crate::telemetry::spans;
+use crate::telemetry::spans::{self, Caller, StreamSpan};
 
+const EVENT_STREAM: &str = "text/event-stream";
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// Runs the handler in a server span. Handlers name their request by a [`Rid`] in the response's extensions.
 pub async fn trace(request: Request, next: Next) -> Response {
     let route = request.extensions().get::<MatchedPath>().map_or("unmatched", MatchedPath::as_str);
     let span = spans::server_span(request.method().as_str(), route, request.uri().path(), request.headers());
+    let peer = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| *peer);
+    let caller = Caller { peer, version: request.version(), uri: request.uri(), headers: request.headers() };
+    spans::record_caller(&span, &caller);
     let mut response = next.run(request).instrument(span.clone()).await;
     spans::record_status(&span, response.status().as_u16());
     if let Some(rid) = response.extensions().get::<Rid>() {
@@ -28,14 +34,41 @@ pub async fn trace(request: Request, next: Next) -> Response {
             response.headers_mut().insert(X_REQUEST_ID, rid);
         }
     }
-    response.map(|body| Body::new(SpannedBody { body, span }))
+    let streams = response.headers().get(CONTENT_TYPE).is_some_and(|kind| kind == EVENT_STREAM);
+    let stream = if streams { Stream::Awaited } else { Stream::None };
+    response.map(|body| Body::new(SpannedBody { body, stream, span }))
 }
 
 /// A body that keeps the server span open. Its parts are dropped in order: whoever ends with the body still finds the
 /// span open.
 struct SpannedBody {
     body: Body,
+    stream: Stream,
     span: Span,
+}
+
+/// The events of an answer.
+enum Stream {
+    /// It is no stream of events.
+    None,
+    /// None has come yet.
+    Awaited,
+    /// They leave.
+    Begun(StreamSpan),
+}
+
+impl Stream {
+    fn sent(&mut self, bytes: usize, root: &Span) {
+        match self {
+            Self::None => {}
+            Self::Awaited => {
+                let mut stream = StreamSpan::begin(root);
+                stream.sent(bytes);
+                *self = Self::Begun(stream);
+            }
+            Self::Begun(stream) => stream.sent(bytes),
+        }
+    }
 }
 
 impl HttpBody for SpannedBody {
@@ -48,7 +81,15 @@ impl HttpBody for SpannedBody {
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let this = &mut *self;
         let _entered = this.span.enter();
-        Pin::new(&mut this.body).poll_frame(context)
+        let polled = Pin::new(&mut this.body).poll_frame(context);
+        match &polled {
+            Poll::Ready(Some(Ok(frame))) => {
+                this.stream.sent(frame.data_ref().map_or(0, Bytes::len), &this.span);
+            }
+            Poll::Ready(_) => this.stream = Stream::None, // the last byte has left
+            Poll::Pending => {}
+        }
+        polled
     }
 
     fn is_end_stream(&self) -> bool {

@@ -40,6 +40,8 @@ impl Journal {
             EngineEvent::Paused(paused) => {
                 self.event(at, if *paused { "paused".to_owned() } else { "goes on".to_owned() });
             }
+            EngineEvent::Retracted { rid } => self.event(at, format!("{rid} was retracted")),
+            EngineEvent::PrefillChunks(_) => {} // the step says how many tokens it has
             EngineEvent::StepBegan(step) => {
                 let (number, phase) = (step.number, step.phase);
                 let what = format!("step {number} began: {phase}, {} tokens, {} requests", step.tokens, step.requests);

@@ -51,6 +51,9 @@ pub struct Autopsy {
     /// Hop after hop, in milliseconds since the start.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub timeline: Vec<TimelineEntry>,
+    /// Requests of this frontend that were in the batches that it waited for: their rids, at most 32.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub waited_for: Vec<String>,
     /// A failed probe: the step in flight.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub step: Option<StepReport>,

@@ -1,10 +1,27 @@
 //! The hops of one flight, in the order in which they were entered.
 
 use crate::clock::MonoNanos;
-use crate::telemetry::labels::Hop;
+use crate::telemetry::labels::{Hop, RequestOutcome};
+use crate::telemetry::spans::HopEvent;
+use crate::telemetry::spans::names::MAX_EVENTS;
+
+/// So many retractions of a request are told in full; those after them are counted, so that a thrashing pool makes no
+/// endless trace.
+const TOLD_RETRACTIONS: u32 = 8;
+
+/// When an engine said something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Moment {
+    /// The time.
+    pub at: MonoNanos,
+    /// The engine's process.
+    pub engine: Option<u32>,
+    /// The newest step that began; 0 before the first.
+    pub step: u64,
+}
 
 /// One station of a flight.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HopRecord {
     /// Which.
     pub hop: Hop,
@@ -12,8 +29,20 @@ pub struct HopRecord {
     pub entered: MonoNanos,
     /// When it was left; `None` while the flight is there.
     pub left: Option<MonoNanos>,
+    /// It ended because its engine did.
+    pub cut: bool,
     /// The hop that this one is a part of, as an index.
     pub parent: Option<usize>,
+    /// The engine's process, where it is known.
+    pub engine: Option<u32>,
+    /// The first step that can have been a part of it, and the last that was. `None`: not counted in steps.
+    pub steps: Option<(u64, Option<u64>)>,
+    /// Chunks of the prompt.
+    pub chunks: u32,
+    /// Interruptions by a retraction.
+    pub retractions: u32,
+    /// What happened meanwhile.
+    pub events: Vec<(MonoNanos, HopEvent)>,
 }
 
 /// The hops so far.
@@ -33,6 +62,18 @@ impl Timeline {
     #[must_use]
     pub fn stalled_at(&self) -> Option<Hop> {
         self.hops.iter().rev().find(|record| record.left.is_none()).map(|record| record.hop)
+    }
+
+    /// It has entered `hop` and not left.
+    #[must_use]
+    pub fn is_at(&self, hop: Hop) -> bool {
+        self.position(hop).is_some()
+    }
+
+    /// The request is in the batch.
+    #[must_use]
+    pub fn runs(&self) -> bool {
+        matches!(self.stalled_at(), Some(Hop::Prefill | Hop::Decode))
     }
 
     /// Where the flight is: at [`Self::stalled_at`], or on its way from the last hop that it left. `None` before the
@@ -65,11 +106,7 @@ impl Timeline {
 
     /// A hop is entered.
     pub fn enter(&mut self, hop: Hop, at: MonoNanos) {
-        let parent = match hop {
-            Hop::Forward => self.hops.iter().rposition(|record| record.hop == Hop::RunBatch),
-            _ => None,
-        };
-        self.hops.push(HopRecord { hop, entered: at, left: None, parent });
+        self.push(hop, Moment { at, ..Moment::default() }, None);
     }
 
     /// A hop is left; ignored if it is not open.
@@ -79,28 +116,83 @@ impl Timeline {
         }
     }
 
-    /// Whatever is open is left.
-    pub fn leave_all(&mut self, at: MonoNanos) {
-        for record in self.hops.iter_mut().filter(|record| record.left.is_none()) {
-            record.left = Some(at.max(record.entered));
-        }
-    }
-
     /// The engine says that a hop is entered. What it receives has left the socket.
-    pub fn engine_entered(&mut self, hop: Hop, at: MonoNanos) {
+    ///
+    /// A request has one prefill and one decode. A retraction interrupts them, and they go on after it: what a request
+    /// does meanwhile, waiting and computing again, lies inside of the one that was interrupted.
+    pub fn engine_entered(&mut self, hop: Hop, moment: Moment) {
         if hop == Hop::Inbox {
-            self.leave(Hop::IpcToEngine, at);
+            self.leave(Hop::IpcToEngine, moment.at);
         }
         self.hops.retain(|record| record.hop != Hop::IpcToFrontend || record.left.is_some());
-        self.enter(hop, at);
+        let parent = match hop {
+            Hop::Forward => self.hops.iter().rposition(|record| record.hop == Hop::RunBatch),
+            Hop::Queue => self.position(Hop::Decode).or_else(|| self.position(Hop::Prefill)),
+            Hop::Prefill => self.position(Hop::Decode),
+            _ => None,
+        };
+        let goes_on = matches!(hop, Hop::Prefill | Hop::Decode) && self.position(hop).is_some();
+        let is_told = !matches!(hop, Hop::Queue | Hop::Prefill)
+            || parent.is_none_or(|parent| self.hops[parent].retractions <= TOLD_RETRACTIONS);
+        if goes_on || !is_told {
+            return;
+        }
+        self.push(hop, moment, parent);
+        if hop == Hop::Decode {
+            self.mark(Hop::Decode, moment.at, HopEvent::FirstToken);
+        }
     }
 
     /// The engine says that a hop is left. A probe that leaves its last hop is on the way back.
-    pub fn engine_left(&mut self, hop: Hop, at: MonoNanos) {
-        self.leave(hop, at);
-        if matches!(hop, Hop::ReturnHealthCheckIpcs | Hop::RunBatch) {
-            self.enter(Hop::IpcToFrontend, at);
+    pub fn engine_left(&mut self, hop: Hop, moment: Moment) {
+        if let Some(record) = self.open(hop) {
+            record.left = Some(moment.at.max(record.entered));
+            if let Some((_, last)) = &mut record.steps {
+                *last = Some(moment.step);
+            }
         }
+        if matches!(hop, Hop::ReturnHealthCheckIpcs | Hop::RunBatch) {
+            self.enter(Hop::IpcToFrontend, moment.at);
+        }
+    }
+
+    /// A chunk of the prompt is about to run.
+    pub fn chunk(&mut self, tokens: u32, moment: Moment) {
+        if let Some(record) = self.open(Hop::Prefill) {
+            record.chunks += 1;
+            let step = moment.step;
+            push_event(record, moment.at, HopEvent::PrefillChunk { step, tokens });
+        }
+    }
+
+    /// The KV pages are given back.
+    pub fn retracted(&mut self, at: MonoNanos) {
+        let interrupted = self.position(Hop::Decode).map_or(Hop::Prefill, |_| {
+            self.leave(Hop::Prefill, at); // it computed again, and in vain
+            Hop::Decode
+        });
+        if let Some(record) = self.open(interrupted) {
+            record.retractions += 1;
+            push_event(record, at, HopEvent::Retraction);
+        }
+    }
+
+    /// The engine is gone and the flight waits for another one: whatever it was in there is cut off, and it is before
+    /// the socket again.
+    pub fn engine_lost(&mut self, at: MonoNanos) {
+        if matches!(self.stalled_at(), Some(Hop::Submit | Hop::IpcToEngine)) {
+            return; // it has not been there
+        }
+        for record in self.hops.iter_mut().filter(|record| record.left.is_none()) {
+            record.left = Some(at.max(record.entered));
+            record.cut = true;
+        }
+        self.enter(Hop::IpcToEngine, at);
+    }
+
+    /// Another engine is sent it.
+    pub fn resent(&mut self, at: MonoNanos) {
+        self.mark(Hop::IpcToEngine, at, HopEvent::EngineRestart);
     }
 
     /// The answer has come.
@@ -111,76 +203,54 @@ impl Timeline {
         self.leave(Hop::IpcToFrontend, at);
     }
 
+    /// A request ends. What is open has ended with it, unless it ends because of that.
+    pub fn close(&mut self, outcome: RequestOutcome, at: MonoNanos) {
+        if outcome == RequestOutcome::Error {
+            return;
+        }
+        if let (RequestOutcome::Abort, Some(hop)) = (outcome, self.stalled_at()) {
+            self.mark(hop, at, HopEvent::Abort);
+        }
+        for record in self.hops.iter_mut().filter(|record| record.left.is_none()) {
+            record.left = Some(at.max(record.entered));
+        }
+    }
+
+    fn push(&mut self, hop: Hop, moment: Moment, parent: Option<usize>) {
+        self.hops.push(HopRecord {
+            hop,
+            entered: moment.at,
+            left: None,
+            cut: false,
+            parent,
+            engine: moment.engine,
+            steps: matches!(hop, Hop::Prefill | Hop::Decode).then_some((moment.step + 1, None)),
+            chunks: 0,
+            retractions: 0,
+            events: Vec::new(),
+        });
+    }
+
+    fn mark(&mut self, hop: Hop, at: MonoNanos, event: HopEvent) {
+        if let Some(record) = self.open(hop) {
+            push_event(record, at, event);
+        }
+    }
+
+    fn position(&self, hop: Hop) -> Option<usize> {
+        self.hops.iter().rposition(|record| record.hop == hop && record.left.is_none())
+    }
+
     fn open(&mut self, hop: Hop) -> Option<&mut HopRecord> {
         self.hops.iter_mut().rev().find(|record| record.hop == hop && record.left.is_none())
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn show(timeline: &Timeline) -> String {
-        let hops = timeline.hops().iter().map(|record| {
-            let left = record.left.map_or("..".to_owned(), |left| left.0.to_string());
-            let child = if record.parent.is_some() { "  " } else { "" };
-            format!("{child}{} {}-{left}", record.hop, record.entered.0)
-        });
-        hops.collect::<Vec<_>>().join("\n")
-    }
-
-    #[test]
-    fn an_idle_probe_and_one_that_is_stuck() {
-        let mut timeline = Timeline::default();
-        let at = MonoNanos;
-        timeline.enter(Hop::Submit, at(0));
-        timeline.leave(Hop::Submit, at(1));
-        timeline.enter(Hop::IpcToEngine, at(1));
-        timeline.engine_entered(Hop::Inbox, at(3));
-        assert_eq!(timeline.stalled_at(), Some(Hop::Inbox));
-        timeline.engine_left(Hop::Inbox, at(4));
-        timeline.engine_entered(Hop::RunBatch, at(5));
-        timeline.engine_entered(Hop::Forward, at(6));
-        assert_eq!(timeline.stalled_at(), Some(Hop::Forward), "the innermost");
-        timeline.engine_left(Hop::Forward, at(7));
-        timeline.engine_left(Hop::RunBatch, at(8));
-        assert_eq!(timeline.stalled_at(), Some(Hop::IpcToFrontend), "sent, not received");
-        timeline.answered(at(8), at(9));
-        expect_test::expect![[r"
-            tokenizer_manager.submit 0-1
-            ipc.to_engine 1-3
-            scheduler.inbox 3-4
-            scheduler.run_batch 5-8
-              model_runner.forward 6-7
-            ipc.to_frontend 8-9"]]
-        .assert_eq(&show(&timeline));
-    }
-
-    #[test]
-    fn a_flight_is_always_somewhere_and_the_named_hop_is_shown() {
-        let mut timeline = Timeline::default();
-        assert_eq!(timeline.whereabouts(), None);
-        timeline.engine_entered(Hop::ProcessInput, MonoNanos(1));
-        timeline.engine_left(Hop::ProcessInput, MonoNanos(2));
-        assert_eq!((timeline.stalled_at(), timeline.whereabouts()), (None, Some(Hop::Queue)));
-        timeline.name_stall(Hop::Http, MonoNanos(0));
-        timeline.name_stall(Hop::Queue, MonoNanos(0));
-        timeline.name_stall(Hop::Queue, MonoNanos(0));
-        expect_test::expect![[r"
-            scheduler.process_input_requests 1-2
-            scheduler.waiting_queue 2-.."]]
-        .assert_eq(&show(&timeline));
-    }
-
-    #[test]
-    fn a_parked_probe_that_runs_after_all_was_not_on_its_way_back() {
-        let mut timeline = Timeline::default();
-        timeline.engine_entered(Hop::ReturnHealthCheckIpcs, MonoNanos(1));
-        timeline.engine_left(Hop::ReturnHealthCheckIpcs, MonoNanos(2));
-        timeline.engine_entered(Hop::RunBatch, MonoNanos(3));
-        expect_test::expect![[r"
-            scheduler.return_health_check_ipcs 1-2
-            scheduler.run_batch 3-.."]]
-        .assert_eq(&show(&timeline));
+fn push_event(record: &mut HopRecord, at: MonoNanos, event: HopEvent) {
+    if record.events.len() < MAX_EVENTS {
+        record.events.push((at.max(record.entered), event));
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,6 @@
 //! The admin thread: answers, probes and hears signals, even if the main runtime does not.
 
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 use std::time::Duration;
@@ -99,7 +99,8 @@ async fn attend(
             stop_probing.run_until_cancelled(self_probe::keep_probing(health.clone(), interval)).await;
         }
     };
-    let serving = async { axum::serve(listener, http_server::admin_router(health.clone())).await };
+    let service = http_server::admin_router(health.clone()).into_make_service_with_connect_info::<SocketAddr>();
+    let serving = async { axum::serve(listener, service).await };
     let background = async {
         let ((), served) = tokio::join!(probing, serving);
         tracing::error!(error = ?served.err(), "the admin listener has ended");

@@ -1,7 +1,7 @@
 //! The frontend's stations, built and wired; and `radiosonde frontend`, which uses an engine that runs already.
 
 use std::io::Write;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -71,9 +71,11 @@ impl Frontend {
         telemetry: Telemetry,
     ) -> Result<(Self, ToEngineQueue), RuntimeError> {
         let url = format!("http://{}", listeners.public.local_addr()?);
-        let (transitions, reports) = (Arc::clone(&telemetry.metrics), Arc::clone(&telemetry.metrics));
-        let on_transition = move |from, to, reason| transitions.engine.status_changed(from, to, reason);
-        let status = Arc::new(StatusBoard::new(on_transition));
+        let (transitions, reports) = (telemetry.clone(), Arc::clone(&telemetry.metrics));
+        let status = Arc::new(StatusBoard::new(move |from, to, reason| {
+            transitions.metrics.engine.status_changed(from, to, reason);
+            transitions.tracers.status_changed();
+        }));
         let ledger = Arc::new(ProbeLedger::new(Arc::clone(&telemetry.tracers)));
         let drills = super::drills(&args.drills);
         super::drill_workers(&drills);
@@ -194,7 +196,8 @@ fn serve_public(
     #[expect(clippy::disallowed_methods, reason = "the runtime spawns, and waits for it when it closes")]
     let http = tokio::spawn(async move {
         let _stopped = stopped;
-        axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await
+        let service = router.into_make_service_with_connect_info::<SocketAddr>();
+        axum::serve(listener, service).with_graceful_shutdown(stop.cancelled_owned()).await
     });
     Ok(http)
 }

@@ -7,10 +7,11 @@ use super::request::Request;
 use super::schedule_batch::{Slot, slice};
 use super::{Purpose, Scheduler};
 use crate::io_struct::{
-    AbortKind, BatchTokenIdOutput, EngineEvent, EngineOutput, FinishReason, FromEngine, HttpWorkerIpc, TokenIdOutput,
+    AbortKind, BatchTokenIdOutput, EngineEvent, EngineOutput, FinishReason, FromEngine, HttpWorkerIpc, PrefillChunk,
+    TokenIdOutput,
 };
 use crate::model_runner::{Logits, SequenceSlice, sampler};
-use crate::telemetry::labels::Hop;
+use crate::telemetry::labels::{Hop, StepPhase};
 
 /// What the requests of each frontend got.
 type News = BTreeMap<HttpWorkerIpc, Vec<TokenIdOutput>>;
@@ -29,6 +30,9 @@ impl Scheduler {
         let info = self.step_info(&slots);
         self.publish_vitals();
         out.broadcast(FromEngine::Event(EngineEvent::StepBegan(info)));
+        if info.phase != StepPhase::Decode {
+            self.tell_chunks(&slots, out);
+        }
         let slices: Vec<SequenceSlice<'_>> = slots.iter().map(|slot| slice(&self.running[slot.index], slot)).collect();
         let result = self.runner.forward(&slices);
         out.broadcast(FromEngine::Event(EngineEvent::StepEnded(info)));
@@ -44,6 +48,21 @@ impl Scheduler {
                 self.fail_batch(&slots, &error.to_string(), out);
                 false
             }
+        }
+    }
+
+    /// Tells each frontend which chunks of its requests' prompts are about to run, in one message.
+    fn tell_chunks(&self, slots: &[Slot], out: &mut dyn Outbox) {
+        let mut chunks: BTreeMap<&HttpWorkerIpc, Vec<PrefillChunk>> = BTreeMap::new();
+        for slot in slots {
+            let request = &self.running[slot.index];
+            if request.purpose == Purpose::Serve && !request.is_decoding() {
+                let tokens = u32::try_from(slot.tokens).unwrap_or(u32::MAX);
+                chunks.entry(&request.worker).or_default().push(PrefillChunk { rid: request.rid.clone(), tokens });
+            }
+        }
+        for (worker, chunks) in chunks {
+            out.send(worker, FromEngine::Event(EngineEvent::PrefillChunks(chunks)));
         }
     }
 
@@ -112,7 +131,8 @@ impl Scheduler {
     }
 }
 
-/// Prefill ends with the first token, decode with the last; a probe's batch ends at once.
+/// Prefill ends with the first token, decode with the last; a probe's batch ends at once. A retracted request computes
+/// its tokens again in a prefill of its own, and its decode goes on.
 fn send_hops(request: &Request, was_decoding: bool, finished: bool, out: &mut dyn Outbox) {
     let rid = || request.rid.clone();
     let mut event = |event| out.send(&request.worker, FromEngine::Event(event));
@@ -125,7 +145,8 @@ fn send_hops(request: &Request, was_decoding: bool, finished: bool, out: &mut dy
         if !finished {
             event(EngineEvent::HopEntered { rid: rid(), hop: Hop::Decode });
         }
-    } else if finished {
+    }
+    if finished && request.output_len() > 1 {
         event(EngineEvent::HopLeft { rid: rid(), hop: Hop::Decode });
     }
 }

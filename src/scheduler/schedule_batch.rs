@@ -56,12 +56,11 @@ impl Scheduler {
     pub(super) fn retract_youngest(&mut self, out: &mut dyn Outbox) {
         let Some(mut request) = self.running.pop() else { return };
         self.kv_pool.release(&mut request.pages);
-        let hop = if request.output_len() > 0 { Hop::Decode } else { Hop::Prefill };
         request.retract();
         self.vitals.retracted();
         if request.purpose == Purpose::Serve {
             for event in [
-                EngineEvent::HopLeft { rid: request.rid.clone(), hop },
+                EngineEvent::Retracted { rid: request.rid.clone() },
                 EngineEvent::HopEntered { rid: request.rid.clone(), hop: Hop::Queue },
             ] {
                 out.send(&request.worker, FromEngine::Event(event));

@@ -295,3 +295,17 @@ label_set! {
         None => "none",
     }
 }
+
+label_set! {
+    /// Why a span never reached the collector.
+    SpanLoss {
+        /// More spans waited for export than the queue holds.
+        QueueFull => "queue_full",
+        /// The collector refused them, or did not answer in time.
+        ExportFailed => "export_failed",
+        /// They still waited when the server ended.
+        Shutdown => "shutdown",
+        /// Too many traces waited for their end to be judged.
+        BufferFull => "buffer_full",
+    }
+}

@@ -1,19 +1,23 @@
 //! The spans: their names, their attributes and one function for each thing that can be said with them.
 
 pub mod names;
-mod hops;
-mod outcome;
 mod server;
+mod caller;
+mod hops;
+mod stream;
+mod outcome;
 
-pub use hops::{HopSpan, StepAttributes, write_hops};
+pub use caller::{CallAttributes, Caller, record_call, record_caller};
+pub use hops::{HopEvent, HopSpan, RequestLink, StepAttributes, write_hops};
 pub use outcome::{ProbeAttributes, RequestAttributes, record_probe, record_request};
 pub use server::{context, name_probe, name_request, record_status, self_probe_span, server_span, trace_id};
+pub use stream::StreamSpan;
 
 /// The longest attribute or status text in bytes. Prompts and outputs never go into spans.
 pub const MAX_TEXT: usize = 512;
 
 /// The head of `text`, at most `limit` bytes, cut between characters.
-fn bounded(text: &str, limit: usize) -> &str {
+pub(super) fn bounded(text: &str, limit: usize) -> &str {
     &text[..text.floor_char_boundary(limit)]
 }
 

@@ -15,6 +15,7 @@ use crate::io_struct::{
 };
 use crate::telemetry::labels::{Hop, RequestOutcome};
 use crate::telemetry::metrics::StepEnd;
+use crate::telemetry::otlp::Ending;
 
 /// An output, ready for its waiter.
 #[derive(Debug)]
@@ -47,10 +48,11 @@ impl TokenizerManager {
     #[must_use]
     pub fn detokenize(&self, batch: BatchTokenIdOutput) -> BatchStrOutput {
         let Some(model) = self.inner.model.get() else { return BatchStrOutput { outputs: Vec::new() } };
+        let began = MonoNanos::now();
         let decoded = self.inner.detokenizer.detokenize(&model.tokenizer, batch);
         let now = MonoNanos::now();
         for news in decoded.outputs.iter().filter(|news| news.output.finish_reason.is_some()) {
-            self.inner.ledger.leave(&news.output.rid, Hop::Detokenizer, now);
+            self.inner.ledger.detokenized(&news.output.rid, began, now, news.spent);
             self.inner.ledger.enter(&news.output.rid, Hop::Receive, now);
         }
         decoded
@@ -89,7 +91,11 @@ impl TokenizerManager {
             }
             EngineEvent::HopEntered { rid, hop: Hop::Queue } => self.admitted(&rid, sent_at),
             EngineEvent::HopLeft { rid, hop: Hop::Queue } => self.placed(&rid, sent_at),
-            EngineEvent::HopEntered { .. } | EngineEvent::HopLeft { .. } | EngineEvent::ProbeBranch { .. } => {}
+            EngineEvent::HopEntered { .. }
+            | EngineEvent::HopLeft { .. }
+            | EngineEvent::ProbeBranch { .. }
+            | EngineEvent::Retracted { .. }
+            | EngineEvent::PrefillChunks(_) => {}
         }
     }
 
@@ -102,15 +108,14 @@ impl TokenizerManager {
             self.end(rid, entry, RequestOutcome::Error);
             entry.state.push(engine_dead(reason, entry));
         }
+        self.inner.ledger.engine_lost(MonoNanos::now());
         (ended.iter().filter(|(_, entry)| entry.purpose == Purpose::Serve).count(), self.inner.table.len())
     }
 
     /// Another engine is ready: it is sent what the one before left without output. Returns how many requests.
     pub fn resend(&self) -> usize {
         self.inner.table.resend(|rid, input, epoch| {
-            let now = MonoNanos::now();
-            self.inner.ledger.engine_lost(rid, now);
-            self.inner.ledger.enter(rid, Hop::IpcToEngine, now);
+            self.inner.ledger.resent(rid, MonoNanos::now());
             self.send(ToEngine::Generate(input.clone()), epoch);
         })
     }
@@ -174,7 +179,7 @@ impl TokenizerManager {
     fn handle_batch_output(&self, batch: BatchStrOutput) -> Vec<Arc<RequestState>> {
         let now = MonoNanos::now();
         let mut waiters = Vec::with_capacity(batch.outputs.len());
-        for StrOutput { text, output, ends_early } in batch.outputs {
+        for StrOutput { text, output, ends_early, .. } in batch.outputs {
             let rid = output.rid.clone();
             let news = GenerateOutput {
                 text,
@@ -208,22 +213,25 @@ impl TokenizerManager {
             entry.input = None; // what has begun is never begun again
         })?;
         if entry.purpose == Purpose::Serve {
-            self.measure(&entry, newest_before, now, usage);
+            self.measure(rid, &entry, newest_before, now, usage);
         }
         if let Some(reason) = &news.finish_reason {
             self.inner.table.remove(rid);
+            self.inner.ledger.leave(rid, Hop::Receive, now);
             self.end(rid, &entry, reason.outcome());
         }
         entry.state.put(news);
         Some(entry.state)
     }
 
-    fn measure(&self, entry: &Entry, before: Option<(MonoNanos, u32)>, now: MonoNanos, usage: Usage) {
+    fn measure(&self, rid: &Rid, entry: &Entry, before: Option<(MonoNanos, u32)>, now: MonoNanos, usage: Usage) {
         let metrics = &self.inner.metrics.requests;
         match before {
             None => {
                 metrics.cached(usage.cached_tokens);
-                metrics.first_tokens(usage.completion_tokens, now.since(entry.submitted));
+                let ending = Ending::Request(RequestOutcome::Stop); // as far as is known
+                let trace = self.inner.ledger.trace_of(rid, now, ending);
+                metrics.first_tokens(usage.completion_tokens, now.since(entry.submitted), trace);
             }
             Some((at, tokens)) => metrics.further_tokens(usage.completion_tokens.saturating_sub(tokens), now.since(at)),
         }
@@ -252,12 +260,10 @@ impl TokenizerManager {
             self.inner.ledger.leave(rid, Hop::Receive, now);
             return;
         }
-        if outcome != RequestOutcome::Error {
-            self.inner.ledger.leave(rid, Hop::Receive, now);
-        }
-        self.inner.ledger.end(rid, now);
+        let trace = self.inner.ledger.trace_of(rid, now, Ending::Request(outcome));
+        self.inner.ledger.end(rid, outcome, now);
         if let Some(endpoint) = entry.endpoint.filter(|_| entry.admitted.is_some()) {
-            self.inner.metrics.requests.ended(endpoint, outcome, now.since(entry.submitted));
+            self.inner.metrics.requests.ended(endpoint, outcome, now.since(entry.submitted), trace);
         }
     }
 }

@@ -1,13 +1,15 @@
 //! One request in the table: what arrived and was not yet taken, and its end.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::Notify;
 use tracing::Span;
 
+use super::ServedModel;
 use super::submit::SubmitError;
+use crate::clock::MonoNanos;
 use crate::io_struct::{AbortKind, FinishReason, Rid, TokenId, TokenLogprob};
-use crate::telemetry::labels::RequestOutcome;
 use crate::telemetry::spans::{self, RequestAttributes};
 
 /// Token counts of a request.
@@ -111,6 +113,8 @@ pub struct RequestStream {
     prompt_ids: Arc<[TokenId]>,
     state: Arc<RequestState>,
     finished: bool,
+    /// Counts of the news that were taken.
+    usage: Usage,
     books: Option<Books>,
     on_drop: Option<Box<dyn FnOnce() + Send + Sync>>,
 }
@@ -119,8 +123,14 @@ pub struct RequestStream {
 pub struct Books {
     /// The server span.
     pub span: Span,
-    /// The model's name.
-    pub model: String,
+    /// The model that answers.
+    pub model: Arc<ServedModel>,
+    /// When it was submitted.
+    pub submitted: MonoNanos,
+    /// How long the first news took.
+    pub first_news: Option<Duration>,
+    /// The status of the answer is out: what goes wrong from here on is not in it.
+    pub answer_began: bool,
 }
 
 impl RequestStream {
@@ -132,12 +142,27 @@ impl RequestStream {
         books: Option<Books>,
         on_drop: impl FnOnce() + Send + Sync + 'static,
     ) -> Self {
-        Self { rid, prompt_ids, state, finished: false, books, on_drop: Some(Box::new(on_drop)) }
+        Self {
+            rid,
+            prompt_ids,
+            state,
+            finished: false,
+            usage: Usage::default(),
+            books,
+            on_drop: Some(Box::new(on_drop)),
+        }
     }
 
     /// Of the requests of one HTTP request, the first tells its end on the server span.
     pub fn leave_root_to_first(&mut self) {
         self.books = None;
+    }
+
+    /// The status of the answer leaves before the request has ended.
+    pub fn answer_begins(&mut self) {
+        if let Some(books) = &mut self.books {
+            books.answer_began = true;
+        }
     }
 
     /// The request's id.
@@ -196,9 +221,13 @@ impl RequestStream {
             let changed = state.changed.notified();
             let pending = state.lock().pending.take();
             if let Some(news) = pending {
+                self.usage = news.usage;
+                if let Some(books) = self.books.as_mut().filter(|_| !news.output_ids.is_empty()) {
+                    books.first_news.get_or_insert_with(|| books.submitted.elapsed());
+                }
                 if let Some(reason) = &news.finish_reason {
                     self.finished = true;
-                    self.tell(reason, news.usage);
+                    self.tell(reason);
                 }
                 return Some(news);
             }
@@ -208,30 +237,35 @@ impl RequestStream {
 }
 
 impl RequestStream {
-    fn tell(&mut self, reason: &FinishReason, usage: Usage) {
-        let Some(Books { span, model }) = self.books.take() else { return };
+    fn tell(&mut self, reason: &FinishReason) {
+        let Some(books) = self.books.take() else { return };
         let outcome = reason.outcome();
-        let error = match reason {
-            FinishReason::Abort { message, .. } if outcome == RequestOutcome::Error => Some(message.as_str()),
-            _ => None,
+        let (error, why) = match reason {
+            FinishReason::Abort { message, kind } => (Some(message.as_str()), Some(kind.as_str())),
+            _ => (None, None),
         };
         let request = RequestAttributes {
-            model: &model,
-            prompt_tokens: usage.prompt_tokens,
-            completion_tokens: usage.completion_tokens,
+            model: &books.model.served_name,
+            prompt_tokens: u32::try_from(self.prompt_ids.len()).unwrap_or(u32::MAX),
+            cached_tokens: self.usage.cached_tokens,
+            completion_tokens: self.usage.completion_tokens,
+            retractions: self.usage.num_retractions,
+            first_news: books.first_news,
             finish_reason: outcome.as_str(),
             outcome,
             error,
+            broken: why.filter(|_| books.answer_began),
         };
-        spans::record_request(&span, &request);
+        spans::record_request(&books.span, &request);
     }
 }
 
 impl Drop for RequestStream {
     fn drop(&mut self) {
         let left = FinishReason::Abort { message: "the client left".to_owned(), kind: AbortKind::Requested };
-        let prompt_tokens = u32::try_from(self.prompt_ids.len()).unwrap_or(u32::MAX);
-        self.tell(&left, Usage { prompt_tokens, ..Usage::default() });
+        let pending = self.state.lock().pending.take();
+        self.usage = pending.map_or(self.usage, |news| news.usage); // made, and never to be sent
+        self.tell(&left);
         if let Some(on_drop) = self.on_drop.take() {
             on_drop();
         }

@@ -158,7 +158,7 @@ impl TokenizerManager {
         let root = current_root();
         let send = |epoch| {
             self.inner.detokenizer.register(&rid, &input.sampling_params);
-            self.inner.ledger.begin(&rid, root, began);
+            self.inner.ledger.begin(&rid, input.purpose, root, began);
             self.inner.ledger.enter(&rid, Hop::Submit, began);
             let submitted = MonoNanos::now();
             self.inner.ledger.leave(&rid, Hop::Submit, submitted);
@@ -169,9 +169,13 @@ impl TokenizerManager {
         if self.inner.status.report().engine_dead {
             self.fail(&rid, "the engine is dead"); // it died between the check and the entry
         }
-        let books = endpoint
-            .zip(self.inner.model.get())
-            .map(|(_, model)| Books { span: tracing::Span::current(), model: model.served_name.clone() });
+        let books = endpoint.zip(self.inner.model.get()).map(|(_, model)| Books {
+            span: tracing::Span::current(),
+            model: Arc::clone(model),
+            submitted: began,
+            first_news: None,
+            answer_began: false,
+        });
         let (manager, gone) = (self.clone(), rid.clone());
         let under_way = endpoint.map(|_| self.inner.streams.token());
         let release = move || {

@@ -9,8 +9,9 @@ use serde_json::json;
 
 use crate::case::{Breakage, Case, Load};
 use crate::oracle::{Truth, truth};
+use crate::support::probe::Answer;
 use crate::support::process_tree::is_stopped;
-use crate::support::rig::{Answer, Rig};
+use crate::support::rig::Rig;
 use crate::support::{eventually, is_running};
 
 const ARGS: [&str; 6] = [
@@ -100,6 +101,7 @@ async fn load(rig: &Rig, load: Load) -> Work {
 
 async fn break_it(rig: &Rig, breakage: Breakage) {
     match breakage {
+        Breakage::Drill(Fault::SchedulerPanic) => rig.scheduler_panics().await,
         Breakage::Drill(fault) => rig.fault(&json!(fault)).await,
         Breakage::EngineSignal(signal) => {
             let engine = rig.server.engine_pid();

@@ -5,8 +5,9 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
+use crate::support::Answer;
 use crate::support::process_tree::is_stopped;
-use crate::support::rig::{Answer, Rig};
+use crate::support::rig::Rig;
 use crate::support::{Server, eventually};
 
 const MOMENT: Duration = Duration::from_secs(10);
@@ -211,7 +212,7 @@ async fn a_scheduler_that_panics() {
     let mut rig = Rig::start(&ARGS).await;
     let work = rig.requests(8, 1, 4000);
     rig.busy_with(8, 0).await;
-    rig.fault(&json!({"fault": "scheduler_panic"})).await;
+    rig.scheduler_panics().await;
     let answer = rig.failing_probe("/health").await;
     assert_eq!((answer.status, &answer.body["cause"]), (503, &json!("engine_dead")), "{}", answer.body);
     assert_eq!(work.await.unwrap(), [Some(503); 8]);

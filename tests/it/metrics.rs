@@ -168,7 +168,8 @@ async fn what_users_write_is_no_series() {
         let body = json!({
             "model": secret, "user": secret, "rid": secret, "messages": [{"role": "user", "content": secret}],
         });
-        let url = server.url(&format!("/v1/{}", if i % 3 == 0 { secret.as_str() } else { "chat/completions" }));
+        let url =
+            server.url(&format!("/v1/{}", if i.is_multiple_of(3) { secret.as_str() } else { "chat/completions" }));
         let request = server.client().post(url).json(&body).header("user-agent", secret);
         async move { request.send().await.unwrap().status().as_u16() }
     };

@@ -14,8 +14,8 @@ const MOMENT: Duration = Duration::from_secs(10);
 
 /// Status and body.
 async fn probe(server: &Server, path: &str) -> (u16, Value) {
-    let answer = server.client().get(server.url(path)).send().await.unwrap();
-    (answer.status().as_u16(), answer.json().await.unwrap())
+    let answer = server.probe(path).await;
+    (answer.status, answer.body)
 }
 
 /// Sends a prompt of `prompt` tokens that asks for `output` tokens; the answer's status.
@@ -32,23 +32,7 @@ async fn generate(server: &Server, prompt: usize, output: u32) -> u16 {
 }
 
 async fn nothing_is_left(server: &Server) {
-    eventually(MOMENT, async || {
-        for series in [
-            "radiosonde_request_table_size",
-            "radiosonde_return_health_check_ipcs_depth",
-            "radiosonde_scheduler_inbox_depth",
-            "radiosonde_num_running_reqs",
-            "radiosonde_num_queue_reqs",
-            "radiosonde_kv_used_tokens",
-            "radiosonde_health_probes_in_flight",
-        ] {
-            if server.metric(series).await != 0.0 {
-                return false;
-            }
-        }
-        true
-    })
-    .await;
+    server.at_rest(MOMENT).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

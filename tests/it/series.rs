@@ -74,7 +74,7 @@ async fn an_unfinished_hop_counts_up_to_the_verdict() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_exchange_is_counted_by_route_and_end() {
-    let mut server = Server::start_unready(&["--model=scripted:step_ms=20,load_ms=1000"], &[]).await;
+    let server = Server::start_unready(&["--model=scripted:step_ms=20,load_ms=1000"], &[]).await;
     let count = async |route: &str, code: &str| {
         server.metric_with("radiosonde_http_requests_total", &[("route", route), ("code", code)]).await
     };
@@ -86,7 +86,7 @@ async fn every_exchange_is_counted_by_route_and_end() {
     for (route, code) in [("/livez", "2xx"), ("/livez", "4xx"), ("unmatched", "4xx")] {
         eventually(MOMENT, async || count(route, code).await == 1.0).await;
     }
-    server.wait_healthy().await;
+    eventually(MOMENT, async || get(&server, "/health").await == 200).await;
 
     let in_flight = async || server.metric_with("radiosonde_http_requests_in_flight", &[("route", "/generate")]).await;
     let mut body = long(4000);

@@ -6,6 +6,7 @@ use futures::future::join_all;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
+use crate::support::Answer;
 use crate::support::{Server, eventually, in_background};
 
 const MOMENT: Duration = Duration::from_secs(20);
@@ -83,13 +84,9 @@ async fn queued_requests_survive_the_engine_and_running_ones_hear_of_its_death()
 async fn a_restart_is_visible_and_names_its_reason() {
     let server = Server::start(&["--model=scripted:load_ms=1500"]).await;
     server.signal_engine(Signal::KILL);
-    let probe = async |path: &str| {
-        let answer = server.client().get(server.url(path)).send().await.unwrap();
-        (answer.status().as_u16(), answer.json::<Value>().await.unwrap())
-    };
-    eventually(Duration::from_secs(1), async || probe("/health").await.1["cause"] == "engine_dead").await;
+    eventually(Duration::from_secs(1), async || server.probe("/health").await.body["cause"] == "engine_dead").await;
     eventually(MOMENT, async || {
-        let (status, body) = probe("/health").await;
+        let Answer { status, body } = server.probe("/health").await;
         let reason = body["reason"].as_str().unwrap_or_default();
         status == 503 && body["status"] == "starting" && reason.contains("restart 1 of 3") && reason.contains("SIGKILL")
             || body["outcome"] == "starting"
@@ -97,7 +94,7 @@ async fn a_restart_is_visible_and_names_its_reason() {
     .await;
     let (status, answer) = generate(&server, 1).await;
     assert!(status == 503 || status == 200, "{answer}");
-    eventually(MOMENT, async || probe("/health").await.0 == 200).await;
+    eventually(MOMENT, async || server.probe("/health").await.status == 200).await;
     assert_eq!(generate(&server, 3).await.0, 200);
 }
 
@@ -139,12 +136,10 @@ async fn failed_probes_of_one_cause_are_one_report() {
     for episode in 1..=2 {
         server.stop_engine().await;
         for _ in 0..3 {
-            let answer = server.client().get(server.url("/health")).send().await.unwrap();
-            assert_eq!(answer.status().as_u16(), 503);
+            assert_eq!(server.probe("/health").await.status, 503);
         }
         server.signal_engine(Signal::CONT);
-        let answer = server.client().get(server.url("/health")).send().await.unwrap();
-        assert_eq!(answer.status().as_u16(), 200);
+        assert_eq!(server.probe("/health").await.status, 200);
         let reports = incidents(&server).await;
         assert_eq!(reports.len(), episode, "{reports:?}");
         let newest = &reports[0];

@@ -3,6 +3,7 @@
 pub mod metrics;
 pub mod collector;
 pub mod process_tree;
+pub mod probe;
 pub mod rig;
 mod tests;
 
@@ -13,6 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
+pub use probe::Answer;
 pub use process_tree::{is_running, is_stopped};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::mpsc;
@@ -47,8 +49,13 @@ impl Server {
 
     /// Starts with the real model.
     pub async fn start_default() -> Self {
+        Self::start_default_with(&[]).await
+    }
+
+    /// [`Server::start_default`], with further arguments.
+    pub async fn start_default_with(args: &[&str]) -> Self {
         let model = real_model().await;
-        Self::start(&["--model", model.to_str().unwrap()]).await
+        Self::start(&[&["--model", model.to_str().unwrap()], args].concat()).await
     }
 
     /// Starts and waits only until it listens.
@@ -159,6 +166,16 @@ impl Server {
     pub async fn stop(mut self) -> ExitStatus {
         self.signal(Signal::TERM);
         self.wait_exit(START_LIMIT).await
+    }
+
+    /// One probe.
+    pub async fn probe(&self, path: &str) -> Answer {
+        probe::ask(self.client.get(self.url(path))).await
+    }
+
+    /// Waits until nothing is left of what happened: no request, no probe, no flight, no page of the KV pool.
+    pub async fn at_rest(&self, limit: Duration) {
+        eventually(limit, async || metrics::is_at_rest(&self.metrics().await)).await;
     }
 
     /// The page at `/metrics`.

@@ -1,14 +1,19 @@
 //! The traces of probes and requests, whole, over the wire, from real processes.
 
+mod requests;
+mod callers;
+mod real_model;
+
 use std::time::Duration;
 
 use expect_test::{Expect, expect};
 use radiosonde::telemetry::OtlpProtocol;
+use reqwest::RequestBuilder;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::support::collector::{Collector, Seen};
-use crate::support::{Server, eventually, in_background};
+use crate::support::{Answer, Server, eventually, in_background, probe};
 
 const REMOTE: &str = "00-0123456789abcdef0123456789abcdef-2222222222222222-01";
 const TRACE: &str = "0123456789abcdef0123456789abcdef";
@@ -16,7 +21,7 @@ const PARENT: &str = "2222222222222222";
 const MOMENT: Duration = Duration::from_secs(10);
 /// Its second step never ends, and its engine is not started again.
 const DOOMED: [&str; 2] = ["--model=scripted:stuck_step=2,stuck_ms=60000", "--engine-restarts=0"];
-const KEYS: [&str; 8] = [
+const KEYS: [&str; 10] = [
     "probe.branch",
     "probe.outcome",
     "probe.evidence",
@@ -25,54 +30,100 @@ const KEYS: [&str; 8] = [
     "scheduler.step.phase",
     "scheduler.step.tokens",
     "request.outcome",
+    "request.retractions",
+    "prefill.chunks",
 ];
 
-/// A server that exports to a collector.
-async fn traced(protocol: OtlpProtocol, args: &[&str]) -> (Server, Collector) {
-    let collector = Collector::start(protocol);
-    let endpoint = format!("--otlp-traces-endpoint={}", collector.endpoint());
-    let name = match protocol {
-        OtlpProtocol::Grpc => "--otlp-traces-protocol=grpc",
-        OtlpProtocol::HttpProtobuf => "--otlp-traces-protocol=http/protobuf",
-    };
-    let server = Server::start(&[&[endpoint.as_str(), name], args].concat()).await;
-    (server, collector)
+/// A server that exports to a collector. What is sent with [`Traced::get`] and [`Traced::post`] is in one trace, that
+/// of the caller.
+struct Traced {
+    server: Server,
+    collector: Collector,
 }
 
-/// Waits until the root of the trace has come, and compares the tree.
-async fn check(collector: &Collector, spans: usize, want: &Expect) {
-    collector.wait(MOMENT, |seen| seen.iter().filter(|seen| seen.trace_id() == TRACE).count() >= spans).await;
-    want.assert_eq(&collector.tree(TRACE, &KEYS));
-    collector.well_formed(TRACE, Some(PARENT));
-}
+impl Traced {
+    async fn start(protocol: OtlpProtocol, args: &[&str]) -> Self {
+        let collector = Collector::start(protocol);
+        let endpoint = format!("--otlp-traces-endpoint={}", collector.endpoint());
+        let name = match protocol {
+            OtlpProtocol::Grpc => "--otlp-traces-protocol=grpc",
+            OtlpProtocol::HttpProtobuf => "--otlp-traces-protocol=http/protobuf",
+        };
+        let server = Server::start(&[&[endpoint.as_str(), name], args].concat()).await;
+        Self { server, collector }
+    }
 
-async fn probe(server: &Server, path: &str) -> u16 {
-    server.client().get(server.url(path)).header("traceparent", REMOTE).send().await.unwrap().status().as_u16()
+    /// By gRPC, with a scripted model.
+    async fn scripted(script: &str, args: &[&str]) -> Self {
+        let model = format!("--model=scripted:{script}");
+        Self::start(OtlpProtocol::Grpc, &[&[model.as_str()], args].concat()).await
+    }
+
+    fn get(&self, path: &str) -> RequestBuilder {
+        self.server.client().get(self.server.url(path)).header("traceparent", REMOTE)
+    }
+
+    fn post(&self, path: &str, body: &Value) -> RequestBuilder {
+        self.server.client().post(self.server.url(path)).header("traceparent", REMOTE).json(body)
+    }
+
+    async fn probe(&self, path: &str) -> Answer {
+        probe::ask(self.get(path)).await
+    }
+
+    /// Waits until so many spans of the trace have come, and compares the tree.
+    async fn check(&self, spans: usize, want: &Expect) {
+        let all = |seen: &[Seen]| seen.iter().filter(|seen| seen.trace_id() == TRACE).count() >= spans;
+        self.collector.wait(MOMENT, all).await;
+        want.assert_eq(&self.collector.tree(TRACE, &KEYS));
+        self.collector.well_formed(TRACE, Some(PARENT));
+    }
+
+    /// The root of the trace, when it has come.
+    async fn root(&self) -> Seen {
+        let is_root = |seen: &&Seen| seen.trace_id() == TRACE && seen.parent_id() == PARENT;
+        let spans = self.collector.wait(MOMENT, |seen| seen.iter().any(|seen| is_root(&seen))).await;
+        spans.iter().find(is_root).unwrap().clone()
+    }
+
+    /// The probe of the trace is linked to the root of the request `rid`, which is in another trace.
+    async fn assert_linked(&self, rid: &str) {
+        let is_it = |seen: &Seen| seen.attributes.get("request.rid").is_some_and(|name| name == rid);
+        let spans = self.collector.wait(MOMENT, |seen| seen.iter().any(is_it)).await;
+        let request = spans.iter().find(|seen| is_it(seen)).unwrap();
+        let links = spans.iter().filter(|seen| seen.trace_id() == TRACE).flat_map(|seen| &seen.span.links);
+        let targets: Vec<_> = links.map(|link| (&link.trace_id, &link.span_id)).collect();
+        assert_eq!(targets, [(&request.span.trace_id, &request.span.span_id)]);
+        assert_ne!(request.trace_id(), TRACE);
+    }
+
+    /// Keeps the scheduler busy with a request of `output` steps until the returned task ends. It is in a trace of its
+    /// own.
+    async fn keep_busy(&self, rid: &str, prompt: usize, output: u32) -> tokio::task::JoinHandle<()> {
+        let mut body = tokens(prompt, output);
+        body["rid"] = json!(rid);
+        let request = self.server.client().post(self.server.url("/generate")).json(&body);
+        let busy = in_background(async move {
+            let _ = request.send().await;
+        });
+        eventually(MOMENT, async || self.server.metric("radiosonde_num_running_reqs").await == 1.0).await;
+        busy
+    }
 }
 
 fn tokens(prompt: usize, output: u32) -> Value {
     json!({"input_ids": vec![65; prompt], "sampling_params": {"max_new_tokens": output, "ignore_eos": true}})
 }
 
-/// Keeps the scheduler busy with a request of `output` steps until the returned task ends.
-async fn keep_busy(server: &Server, output: u32) -> tokio::task::JoinHandle<()> {
-    let request = server.client().post(server.url("/generate")).json(&tokens(4, output));
-    let busy = in_background(async move {
-        let _ = request.send().await;
-    });
-    eventually(MOMENT, async || server.metric("radiosonde_num_running_reqs").await == 1.0).await;
-    busy
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn an_idle_probe() {
     for protocol in [OtlpProtocol::Grpc, OtlpProtocol::HttpProtobuf] {
-        let (server, collector) = traced(protocol, &["--model=scripted"]).await;
-        assert_eq!(probe(&server, "/health_generate").await, 200);
-        check(
-            &collector,
-            10,
-            &expect![[r#"
+        let traced = Traced::start(protocol, &["--model=scripted"]).await;
+        assert_eq!(traced.probe("/health_generate").await.status, 200);
+        traced
+            .check(
+                10,
+                &expect![[r#"
                 GET /health_generate probe.branch=idle probe.outcome=ok probe.evidence=own_answer
                   tokenizer_manager.submit
                   ipc.to_engine
@@ -84,40 +135,42 @@ async fn an_idle_probe() {
                   detokenizer
                   tokenizer_manager.receive
             "#]],
-        )
-        .await;
+            )
+            .await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_busy_probe() {
-    let (server, collector) = traced(OtlpProtocol::Grpc, &["--model=scripted:step_ms=50"]).await;
-    let busy = keep_busy(&server, 40).await;
-    assert_eq!(probe(&server, "/health?evidence=own").await, 200);
-    check(
-        &collector,
-        8,
-        &expect![[r#"
+    let traced = Traced::start(OtlpProtocol::Grpc, &["--model=scripted:step_ms=50"]).await;
+    let busy = traced.keep_busy("held-up-by-me", 4, 40).await;
+    let answer = traced.probe("/health?evidence=own").await;
+    assert_eq!((answer.status, &answer.body["waited_for"]), (200, &json!(["held-up-by-me"])), "{}", answer.body);
+    traced
+        .check(
+            8,
+            &expect![[r#"
         GET /health probe.branch=busy probe.outcome=ok probe.evidence=own_answer
           tokenizer_manager.submit
           ipc.to_engine
           scheduler.inbox
           scheduler.process_input_requests probe.branch=busy
-          scheduler.return_health_check_ipcs
+          scheduler.return_health_check_ipcs links=1
           ipc.to_frontend
           tokenizer_manager.receive
     "#]],
-    )
-    .await;
+        )
+        .await;
     busy.await.unwrap();
+    traced.assert_linked("held-up-by-me").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_probe_whose_step_is_stuck() {
     let args = ["--model=scripted:stuck_step=2,stuck_ms=60000", "--health-check-timeout=1s"];
-    let (server, collector) = traced(OtlpProtocol::Grpc, &args).await;
-    assert_eq!(probe(&server, "/health_generate").await, 503);
-    check(&collector, 7, &expect![[r#"
+    let traced = Traced::start(OtlpProtocol::Grpc, &args).await;
+    assert_eq!(traced.probe("/health_generate").await.status, 503);
+    traced.check(7, &expect![[r#"
         GET /health_generate probe.branch=idle probe.outcome=timeout probe.evidence=none probe.stalled_at=model_runner.forward probe.cause=step_stuck ERROR timeout at model_runner.forward: step_stuck
           tokenizer_manager.submit
           ipc.to_engine
@@ -130,11 +183,10 @@ async fn a_probe_whose_step_is_stuck() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_probe_of_a_stopped_engine() {
-    let (server, collector) =
-        traced(OtlpProtocol::HttpProtobuf, &["--model=scripted", "--health-check-timeout=1s"]).await;
-    server.stop_engine().await;
-    assert_eq!(probe(&server, "/health_generate").await, 503);
-    check(&collector, 3, &expect![[r#"
+    let traced = Traced::start(OtlpProtocol::HttpProtobuf, &["--model=scripted", "--health-check-timeout=1s"]).await;
+    traced.server.stop_engine().await;
+    assert_eq!(traced.probe("/health_generate").await.status, 503);
+    traced.check(3, &expect![[r#"
         GET /health_generate probe.branch=none probe.outcome=timeout probe.evidence=none probe.stalled_at=ipc.to_engine probe.cause=engine_frozen ERROR timeout at ipc.to_engine: engine_frozen
           tokenizer_manager.submit
           ipc.to_engine ERROR unfinished
@@ -143,14 +195,14 @@ async fn a_probe_of_a_stopped_engine() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_probe_whose_engine_dies_under_it() {
-    let (server, collector) = traced(OtlpProtocol::Grpc, &DOOMED).await;
+    let traced = Traced::start(OtlpProtocol::Grpc, &DOOMED).await;
     let kill = async {
-        eventually(MOMENT, async || server.metric("radiosonde_scheduler_step_age_seconds").await > 0.0).await;
-        server.signal_engine(Signal::KILL);
+        eventually(MOMENT, async || traced.server.metric("radiosonde_scheduler_step_age_seconds").await > 0.0).await;
+        traced.server.signal_engine(Signal::KILL);
     };
-    let (status, ()) = tokio::join!(probe(&server, "/health_generate"), kill);
-    assert_eq!(status, 503);
-    check(&collector, 7, &expect![[r#"
+    let (answer, ()) = tokio::join!(traced.probe("/health_generate"), kill);
+    assert_eq!(answer.status, 503);
+    traced.check(7, &expect![[r#"
         GET /health_generate probe.branch=idle probe.outcome=engine_dead probe.evidence=none probe.stalled_at=model_runner.forward probe.cause=engine_dead ERROR engine_dead at model_runner.forward: engine_dead
           tokenizer_manager.submit
           ipc.to_engine
@@ -163,30 +215,30 @@ async fn a_probe_whose_engine_dies_under_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_probe_of_an_engine_that_is_dead_already() {
-    let (server, collector) = traced(OtlpProtocol::Grpc, &DOOMED).await;
-    server.signal_engine(Signal::KILL);
-    eventually(MOMENT, async || server.metric("radiosonde_engine_up").await == 0.0).await;
-    assert_eq!(probe(&server, "/health").await, 503);
-    check(&collector, 1, &expect![[r#"
+    let traced = Traced::start(OtlpProtocol::Grpc, &DOOMED).await;
+    traced.server.signal_engine(Signal::KILL);
+    eventually(MOMENT, async || traced.server.metric("radiosonde_engine_up").await == 0.0).await;
+    assert_eq!(traced.probe("/health").await.status, 503);
+    traced.check(1, &expect![[r#"
         GET /health probe.branch=none probe.outcome=engine_dead probe.evidence=none probe.stalled_at=ipc.to_engine probe.cause=engine_dead ERROR engine_dead at ipc.to_engine: engine_dead
     "#]]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_probe_whose_client_has_gone() {
-    let (server, collector) = traced(OtlpProtocol::Grpc, &["--model=scripted:stuck_step=2,stuck_ms=2000"]).await;
-    let request = server.client().get(server.url("/health")).header("traceparent", REMOTE);
+    let traced = Traced::start(OtlpProtocol::Grpc, &["--model=scripted:stuck_step=2,stuck_ms=2000"]).await;
+    let request = traced.get("/health");
     let gone = async {
-        eventually(MOMENT, async || server.metric("radiosonde_scheduler_step_age_seconds").await > 0.0).await;
+        eventually(MOMENT, async || traced.server.metric("radiosonde_scheduler_step_age_seconds").await > 0.0).await;
     };
     tokio::select! {
         _ = request.send() => panic!("the step is stuck"),
         () = gone => {}
     }
-    check(
-        &collector,
-        7,
-        &expect![[r#"
+    traced
+        .check(
+            7,
+            &expect![[r#"
             GET /health probe.branch=idle probe.outcome=client_gone probe.evidence=none
               tokenizer_manager.submit
               ipc.to_engine
@@ -195,55 +247,19 @@ async fn a_probe_whose_client_has_gone() {
               scheduler.run_batch ERROR unfinished
                 model_runner.forward scheduler.step.phase=prefill scheduler.step.tokens=1 ERROR unfinished
         "#]],
-    )
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_request_and_one_that_fails_and_one_whose_client_has_gone() {
-    let (server, collector) = traced(OtlpProtocol::Grpc, &["--model=scripted:step_ms=20,fail_step=8"]).await;
-    let send = |body: Value| server.client().post(server.url("/generate")).header("traceparent", REMOTE).json(&body);
-    assert_eq!(send(tokens(3, 2)).send().await.unwrap().status().as_u16(), 200);
-    check(
-        &collector,
-        10,
-        &expect![[r#"
-        POST /generate request.outcome=length
-          tokenizer_manager.submit
-          ipc.to_engine
-          scheduler.inbox
-          scheduler.process_input_requests
-          scheduler.waiting_queue
-          scheduler.prefill
-          scheduler.decode
-          ipc.to_frontend
-          detokenizer
-          tokenizer_manager.receive
-    "#]],
-    )
-    .await;
-    assert_eq!(send(tokens(3, 20)).send().await.unwrap().status().as_u16(), 500);
-    let failed = |seen: &Seen| seen.span.name == "POST /generate" && seen.error().is_some();
-    collector.wait(MOMENT, |seen| seen.iter().any(failed)).await;
-    let root = collector.spans().into_iter().find(failed).unwrap();
-    assert_eq!(root.error(), Some("scripted failure of step 8"));
-
-    assert_eq!(send(json!({"input_ids": [-1]})).send().await.unwrap().status().as_u16(), 400);
-    let busy = keep_busy(&server, 4000).await;
-    busy.abort();
-    let aborted = |seen: &Seen| seen.attributes.get("request.outcome").is_some_and(|outcome| outcome == "abort");
-    collector.wait(MOMENT, |seen| seen.iter().any(aborted)).await;
-    let root = collector.spans().into_iter().find(aborted).unwrap();
-    assert_eq!(root.error(), None, "a client that leaves is no error");
+        )
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_lost_at_the_end() {
-    let (server, collector) = traced(OtlpProtocol::Grpc, &["--model=scripted"]).await;
+    let traced = Traced::start(OtlpProtocol::Grpc, &["--model=scripted"]).await;
     for _ in 0..50 {
-        let answer = server.client().post(server.url("/generate")).json(&tokens(1, 1)).send().await.unwrap();
+        let request = traced.server.client().post(traced.server.url("/generate")).json(&tokens(1, 1));
+        let answer = request.send().await.unwrap();
         assert_eq!(answer.status().as_u16(), 200);
     }
+    let Traced { server, collector } = traced;
     assert_eq!(server.stop().await.code(), Some(0));
     let roots = collector.spans().iter().filter(|seen| seen.span.name == "POST /generate").count();
     assert_eq!(roots, 50);

@@ -13,21 +13,25 @@ use serde_json::Value;
 
 use crate::http_server::error::ApiError;
 use crate::io_struct::{AbortKind, FinishReason};
-use crate::tokenizer_manager::TokenizerManager;
+use crate::telemetry::spans::{self, CallAttributes};
 use crate::tokenizer_manager::request::{GenerateOutput, RequestStream};
 use crate::tokenizer_manager::submit::{GenerateReqInput, SubmitError};
+use crate::tokenizer_manager::{ServedModel, TokenizerManager};
 
 /// A comment goes down a silent stream this often, so that no proxy takes it for dead.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
 
-/// Hands all `requests` over and waits until the scheduler has taken them in, so that a refusal is still a status.
+/// Hands all `requests` over and waits until the scheduler has taken them in, so that a refusal is still a status. The
+/// trace says what was asked for, by `call`.
 ///
 /// # Errors
 /// One was refused; the others are given up.
 pub async fn submit(
     tokenizer_manager: &TokenizerManager,
+    call: &Call<'_>,
     requests: Vec<GenerateReqInput>,
 ) -> Result<Vec<RequestStream>, ApiError> {
+    call.tell(&requests);
     let mut streams = Vec::with_capacity(requests.len());
     for request in requests {
         let mut stream = tokenizer_manager.generate_request(request).await?;
@@ -40,6 +44,36 @@ pub async fn submit(
         stream.admitted().await?;
     }
     Ok(streams)
+}
+
+/// What the requests of one HTTP request have in common.
+#[derive(Clone, Copy)]
+pub struct Call<'a> {
+    /// Who answers.
+    pub model: &'a ServedModel,
+    /// The answer's id.
+    pub id: &'a str,
+    /// It is to be streamed.
+    pub stream: bool,
+}
+
+impl Call<'_> {
+    fn tell(&self, requests: &[GenerateReqInput]) {
+        let Some(first) = requests.first() else { return };
+        let params = &first.sampling_params;
+        let call = CallAttributes {
+            endpoint: first.endpoint,
+            model: &self.model.served_name,
+            response_id: self.id,
+            choices: requests.len(),
+            stream: self.stream,
+            max_tokens: first.max_new_tokens,
+            temperature: params.temperature,
+            top_p: params.top_p,
+            seed: params.sampling_seed,
+        };
+        spans::record_call(&tracing::Span::current(), &call);
+    }
 }
 
 /// Waits for the whole output of each of `streams`; `ended` is called with each as it ends.
@@ -94,7 +128,8 @@ pub trait Chunks: Send + 'static {
 
 /// The answer to a streaming request: `data: <json>` events in the order in which they come, `data: [DONE]`, end.
 /// An error in the middle is an event too, and the last one. Dropping the answer gives all requests up.
-pub fn stream_response(streams: Vec<RequestStream>, chunks: impl Chunks) -> Response {
+pub fn stream_response(mut streams: Vec<RequestStream>, chunks: impl Chunks) -> Response {
+    streams.iter_mut().for_each(RequestStream::answer_begins);
     let events = stream::unfold(EventSource::new(streams, chunks), |mut source| async move {
         let data = source.next().await?;
         Some((Ok::<_, Infallible>(Event::default().data(data)), source))

@@ -16,7 +16,8 @@ use crate::probe_ledger::cause::{Diagnosis, diagnose};
 use crate::server_status::StatusEvent;
 use crate::server_status::last_verdict::LastVerdict;
 use crate::telemetry::labels::{Cause, Hop, ProbeBranch, ProbeEndpoint, ProbeEvidence, ProbeOutcome};
-use crate::telemetry::metrics::{InFlight, ProbeEnd};
+use crate::telemetry::metrics::{InFlight, ProbeEnd, TraceRef};
+use crate::telemetry::otlp::Ending;
 use crate::telemetry::spans::{self, ProbeAttributes};
 
 /// How a probe ended, and why in a sentence.
@@ -124,6 +125,7 @@ impl Probe {
             cause: None,
             cause_detail: None,
             timeline: flight.as_ref().map(|flight| timeline(flight, self.began)).unwrap_or_default(),
+            waited_for: flight.as_ref().map(Flight::waited_for).unwrap_or_default(),
             step: None,
             queues: None,
             ages: None,
@@ -140,6 +142,12 @@ impl Probe {
         }
         self.publish(&autopsy, now.since(self.began));
         manager.ledger().keep(autopsy)
+    }
+
+    /// Its trace, for the metrics to point to.
+    fn trace(&self, at: MonoNanos, outcome: ProbeOutcome) -> Option<TraceRef> {
+        let (ledger, root) = (self.state.tokenizer_manager.ledger(), spans::context(&self.span));
+        ledger.trace(&root, self.began, at, Ending::Probe(outcome))
     }
 
     fn publish(&self, autopsy: &Autopsy, duration: Duration) {
@@ -163,6 +171,7 @@ impl Probe {
             stalled_at: autopsy.stalled_at,
             cause: autopsy.cause,
             duration,
+            trace: self.trace(self.began.after(duration), autopsy.outcome),
         });
         let (stalled_at, cause) = (autopsy.stalled_at.map(Hop::as_str), autopsy.cause.map(Cause::as_str));
         match autopsy.outcome {

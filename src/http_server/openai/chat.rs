@@ -15,7 +15,7 @@ use super::{Delivery, logprobs, models};
 use crate::http_server::error::ApiError;
 use crate::http_server::generate::ApiState;
 use crate::http_server::generate::body::SampledJson;
-use crate::http_server::generate::exchange::{Chunks, abort_error, collect, stream_response, submit};
+use crate::http_server::generate::exchange::{Call, Chunks, abort_error, collect, stream_response, submit};
 use crate::http_server::generate::request::{caller_rid, samples};
 use crate::io_struct::TokenLogprob;
 use crate::telemetry::labels::RequestEndpoint;
@@ -52,7 +52,8 @@ pub async fn chat_completions(
     let reply = Reply { id: format!("chatcmpl-{rid}"), created: unix_seconds_now(), model, n };
     let chat = Chat { reply, logprobs: top_logprobs.is_some() };
 
-    let mut streams = submit(&state.tokenizer_manager, requests).await?;
+    let call = Call { model: &chat.reply.model, id: &chat.reply.id, stream: delivery != Delivery::Whole };
+    let mut streams = submit(&state.tokenizer_manager, &call, requests).await?;
     let answer = match delivery {
         Delivery::Stream { usage } => stream_response(streams, ChatChunks::new(chat, n, usage)),
         Delivery::Whole => Json(chat.whole(collect(&mut streams, |_, output| output).await)?).into_response(),

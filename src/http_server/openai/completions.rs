@@ -15,7 +15,7 @@ use super::{Delivery, models};
 use crate::http_server::error::ApiError;
 use crate::http_server::generate::ApiState;
 use crate::http_server::generate::body::SampledJson;
-use crate::http_server::generate::exchange::{Chunks, abort_error, collect, stream_response, submit};
+use crate::http_server::generate::exchange::{Call, Chunks, abort_error, collect, stream_response, submit};
 use crate::http_server::generate::request::{caller_rid, numbered, samples};
 use crate::http_server::sampling::Sampling;
 use crate::io_struct::{Rid, TokenId};
@@ -43,7 +43,8 @@ pub async fn completions(
     let reply = Reply { id: format!("cmpl-{rid}"), created: unix_seconds_now(), model, n };
 
     let texts: Vec<Option<String>> = requests.iter().map(|r| if echo { text(&r.prompt) } else { None }).collect();
-    let mut streams = submit(&state.tokenizer_manager, requests).await?;
+    let call = Call { model: &reply.model, id: &reply.id, stream: delivery != Delivery::Whole };
+    let mut streams = submit(&state.tokenizer_manager, &call, requests).await?;
     let choice = |(stream, text): (&RequestStream, Option<String>)| {
         let echo = echo.then(|| Echo::new(&reply, stream, text));
         Choice { echo, logprobs: top_logprobs.map(|_| CompletionLogprobs::default()), usage: Usage::default() }

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use prometheus::{Error, HistogramVec, IntCounter, IntCounterVec, IntGauge, Registry};
 
-use super::declare::{InFlight, counter, counter_vec, gauge, histogram_vec};
+use super::declare::{InFlight, counter, counter_vec, exemplar_histogram, gauge, histogram_vec};
+use super::exemplar::{ExemplarHistogram, Exemplars, TraceRef};
 use crate::telemetry::labels::{Cause, Hop, ProbeBranch, ProbeEndpoint, ProbeEvidence, ProbeOutcome};
 
 /// Bucket edges in seconds. The default limit of a probe, 20 s, is an edge: without it a p99 near the limit is a guess.
@@ -47,13 +48,15 @@ pub struct ProbeEnd {
     pub cause: Option<Cause>,
     /// From the arrival of the HTTP request to the verdict.
     pub duration: Duration,
+    /// Its trace, if that is kept.
+    pub trace: Option<TraceRef>,
 }
 
 /// The series of the probes.
 #[derive(Debug)]
 pub struct ProbeMetrics {
     total: IntCounterVec,
-    duration: HistogramVec,
+    duration: ExemplarHistogram,
     evidence: IntCounterVec,
     failures: IntCounterVec,
     hop_duration: HistogramVec,
@@ -77,7 +80,7 @@ impl ProbeMetrics {
                  did: idle ran the probe as a real request, busy answered it after a batch, none never decided.",
                 &["endpoint", "branch", "outcome"],
             )?,
-            duration: histogram_vec(
+            duration: exemplar_histogram(
                 registry,
                 "radiosonde_health_probe_duration_seconds",
                 "From the arrival of a health probe, or the start of a self-probe, to its verdict. Read idle and busy apart: idle is the time of one \
@@ -154,11 +157,17 @@ impl ProbeMetrics {
     pub fn ended(&self, end: &ProbeEnd) {
         let labels = [end.endpoint.as_str(), end.branch.as_str(), end.outcome.as_str()];
         self.total.with_label_values(&labels).inc();
-        self.duration.with_label_values(&labels).observe(end.duration.as_secs_f64());
+        self.duration.observe(&labels, end.duration.as_secs_f64(), end.trace);
         self.evidence.with_label_values(&[end.evidence.as_str()]).inc();
         if let (Some(hop), Some(cause)) = (end.stalled_at, end.cause) {
             self.failures.with_label_values(&[hop.as_str(), cause.as_str()]).inc();
         }
+    }
+
+    /// What the buckets of the probes' durations point to.
+    #[must_use]
+    pub fn exemplars(&self) -> &Exemplars {
+        self.duration.exemplars()
     }
 
     fn initialise(&self) {
@@ -169,7 +178,7 @@ impl ProbeMetrics {
                     self.total.with_label_values(&labels);
                     if matches!(outcome, ProbeOutcome::Ok | ProbeOutcome::Timeout) {
                         // A histogram is eighteen lines at every scrape: only those that are always asked for.
-                        self.duration.with_label_values(&labels);
+                        self.duration.initialise(&labels);
                     }
                 }
             }

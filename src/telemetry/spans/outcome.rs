@@ -8,9 +8,10 @@ use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
 use super::names::{
-    GEN_AI_REQUEST_MODEL, GEN_AI_RESPONSE_FINISH_REASONS, GEN_AI_USAGE_INPUT_TOKENS, GEN_AI_USAGE_OUTPUT_TOKENS,
-    PROBE_BRANCH, PROBE_CAUSE, PROBE_CAUSE_DETAIL, PROBE_EVIDENCE, PROBE_LIMIT, PROBE_OUTCOME, PROBE_STALLED_AT,
-    REQUEST_OUTCOME,
+    ERROR_TYPE, GEN_AI_RESPONSE_FINISH_REASONS, GEN_AI_RESPONSE_MODEL, GEN_AI_RESPONSE_TIME_TO_FIRST_CHUNK,
+    GEN_AI_USAGE_CACHE_READ_INPUT_TOKENS, GEN_AI_USAGE_INPUT_TOKENS, GEN_AI_USAGE_OUTPUT_TOKENS, PROBE_BRANCH,
+    PROBE_CAUSE, PROBE_CAUSE_DETAIL, PROBE_EVIDENCE, PROBE_LIMIT, PROBE_OUTCOME, PROBE_STALLED_AT, REQUEST_OUTCOME,
+    REQUEST_RETRACTIONS,
 };
 use super::{MAX_TEXT, bounded};
 use crate::telemetry::labels::{Cause, Hop, ProbeBranch, ProbeEvidence, ProbeOutcome, RequestOutcome};
@@ -61,27 +62,43 @@ pub struct RequestAttributes<'a> {
     pub model: &'a str,
     /// Tokens of the prompt.
     pub prompt_tokens: u32,
+    /// Tokens of the prompt that were found in the prefix cache.
+    pub cached_tokens: u32,
     /// Tokens of the output.
     pub completion_tokens: u32,
+    /// How often it gave its KV pages back.
+    pub retractions: u32,
+    /// From submit to the first news; `None` if there were none.
+    pub first_news: Option<Duration>,
     /// Why it ended, in the API's words.
     pub finish_reason: &'a str,
     /// How it ended.
     pub outcome: RequestOutcome,
     /// What went wrong, if the runtime failed it.
     pub error: Option<&'a str>,
+    /// Why the answer broke after its status was sent; the status says nothing of it.
+    pub broken: Option<&'static str>,
 }
 
 /// Writes a request's end on its root span. A client that left is no error, an engine that failed is.
 pub fn record_request(span: &Span, request: &RequestAttributes<'_>) {
     let finish_reason: StringValue = bounded(request.finish_reason, MAX_TEXT).to_owned().into();
-    span.set_attribute(GEN_AI_REQUEST_MODEL, bounded(request.model, MAX_TEXT).to_owned());
+    span.set_attribute(GEN_AI_RESPONSE_MODEL, bounded(request.model, MAX_TEXT).to_owned());
     span.set_attribute(GEN_AI_USAGE_INPUT_TOKENS, i64::from(request.prompt_tokens));
+    span.set_attribute(GEN_AI_USAGE_CACHE_READ_INPUT_TOKENS, i64::from(request.cached_tokens));
     span.set_attribute(GEN_AI_USAGE_OUTPUT_TOKENS, i64::from(request.completion_tokens));
+    span.set_attribute(REQUEST_RETRACTIONS, i64::from(request.retractions));
+    if let Some(first_news) = request.first_news {
+        span.set_attribute(GEN_AI_RESPONSE_TIME_TO_FIRST_CHUNK, first_news.as_secs_f64());
+    }
     span.set_attribute(GEN_AI_RESPONSE_FINISH_REASONS, Value::Array(Array::String(vec![finish_reason])));
     span.set_attribute(REQUEST_OUTCOME, request.outcome.as_str());
     if request.outcome == RequestOutcome::Error {
         let message = request.error.unwrap_or("the runtime failed the request");
         span.set_status(Status::error(bounded(message, MAX_TEXT).to_owned()));
+        if let Some(why) = request.broken {
+            span.set_attribute(ERROR_TYPE, why);
+        }
     }
 }
 

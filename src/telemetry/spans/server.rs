@@ -1,16 +1,16 @@
 //! The root span of each HTTP request, in the caller's trace where there is one.
 
 use axum::http::{HeaderMap, HeaderName};
-use opentelemetry::propagation::{Extractor, TextMapPropagator};
+use opentelemetry::propagation::Extractor;
 use opentelemetry::trace::{Status, TraceContextExt};
-use opentelemetry::{Context, Value};
-use opentelemetry_sdk::propagation::TraceContextPropagator;
+use opentelemetry::{Context, Value, global};
 use tracing::Span;
 use tracing::field::Empty;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
 use super::names::{
-    ERROR_TYPE, HTTP_REQUEST_METHOD, HTTP_RESPONSE_STATUS_CODE, HTTP_ROUTE, PROBE_ID, REQUEST_RID, SELF_PROBE, URL_PATH,
+    ERROR_TYPE, HTTP_REQUEST_METHOD, HTTP_RESPONSE_STATUS_CODE, HTTP_ROUTE, PROBE_ID, REQUEST_RID, SELF_PROBE,
+    SYNTHETIC_TEST, URL_PATH, USER_AGENT_SYNTHETIC_TYPE,
 };
 use super::{MAX_TEXT, bounded};
 
@@ -34,7 +34,8 @@ pub fn server_span(method: &str, route: &str, path: &str, headers: &HeaderMap) -
         request.rid = Empty,
         probe.id = Empty
     );
-    let parent = TraceContextPropagator::new().extract_with_context(&Context::new(), &Headers(headers));
+    let parent =
+        global::get_text_map_propagator(|known| known.extract_with_context(&Context::new(), &Headers(headers)));
     if parent.span().span_context().is_valid() {
         // Before anything starts the span: a started one keeps the trace that it was born into.
         if let Err(error) = span.set_parent(parent) {
@@ -59,6 +60,7 @@ pub fn self_probe_span() -> Span {
         otel.kind = "internal",
         probe.id = Empty
     );
+    span.set_attribute(USER_AGENT_SYNTHETIC_TYPE, SYNTHETIC_TEST);
     let _started = span.context();
     span
 }

@@ -10,23 +10,34 @@ use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response as HttpResponse};
 use axum::routing::post;
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{TraceService, TraceServiceServer};
 use opentelemetry_proto::tonic::collector::trace::v1::{ExportTraceServiceRequest, ExportTraceServiceResponse};
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
+use opentelemetry_proto::tonic::trace::v1::span::Event;
 use opentelemetry_proto::tonic::trace::v1::{Span, status::StatusCode as SpanStatus};
 use prost::Message;
 use radiosonde::telemetry::OtlpProtocol;
 use tokio::sync::{oneshot, watch};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::{RootCertStore, ServerConfig};
+use tokio_rustls::server::TlsStream;
 use tonic::codec::CompressionEncoding;
 use tonic::transport::server::TcpIncoming;
+use tonic::transport::{Certificate, Identity, ServerTlsConfig};
 use tonic::{Request, Response, Status};
 
 /// Clocks of one process are read one after the other: how far a child may seem to reach beyond its parent.
 const TOLERANCE_NANOS: u64 = 5_000_000;
+
+/// So many spans at least are kept: more than any test looks back at, and few enough for a run of an hour.
+const KEPT: usize = 50_000;
 
 /// One span as it came over the wire.
 #[derive(Debug, Clone)]
@@ -35,6 +46,8 @@ pub struct Seen {
     pub resource: BTreeMap<String, String>,
     /// Its own attributes.
     pub attributes: BTreeMap<String, String>,
+    /// Headers of the export that it came with.
+    pub headers: BTreeMap<String, String>,
     /// The rest.
     pub span: Span,
 }
@@ -57,9 +70,39 @@ impl Seen {
     }
 }
 
+/// Certificates in PEM, for a collector that is spoken to by TLS.
+#[derive(Debug, Clone)]
+pub struct Tls {
+    /// The collector's, and its key.
+    pub identity: (String, String),
+    /// Who vouches for its clients; one without a certificate of theirs is turned away.
+    pub client_authority: String,
+}
+
+/// What a collector is like.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    /// What it speaks.
+    pub protocol: OtlpProtocol,
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Whether the connection is secured.
+    pub tls: Option<Tls>,
+    /// Whether it answers; if not, only after [`Collector::open`].
+    pub is_open: bool,
+}
+
+impl Setup {
+    /// On a free port, in plain text, and open.
+    pub fn of(protocol: OtlpProtocol) -> Self {
+        Self { protocol, address: SocketAddr::from(([127, 0, 0, 1], 0)), tls: None, is_open: true }
+    }
+}
+
 /// A running collector; it stops when this is dropped.
 pub struct Collector {
     address: SocketAddr,
+    gate: watch::Sender<bool>,
     seen: watch::Receiver<Vec<Seen>>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -68,23 +111,39 @@ pub struct Collector {
 impl Collector {
     /// Starts one that speaks `protocol`, on a thread of its own.
     pub fn start(protocol: OtlpProtocol) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port exists");
+        Self::start_as(Setup::of(protocol))
+    }
+
+    /// Starts one on a thread of its own.
+    pub fn start_as(setup: Setup) -> Self {
+        let listener = TcpListener::bind(setup.address).expect("the port is free");
         let address = listener.local_addr().expect("a bound listener has an address");
         listener.set_nonblocking(true).expect("tokio wants a non-blocking socket");
         let (sender, seen) = watch::channel(Vec::new());
-        let store = Store(Arc::new(sender));
+        let (gate, is_open) = watch::channel(setup.is_open);
+        let store = Store { spans: Arc::new(sender), is_open };
         let (stop, stopped) = oneshot::channel();
         let thread = thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime starts");
             runtime.block_on(async {
                 let listener = tokio::net::TcpListener::from_std(listener).expect("the listener is non-blocking");
-                match protocol {
-                    OtlpProtocol::Grpc => serve_grpc(listener, store, stopped).await,
-                    OtlpProtocol::HttpProtobuf => serve_http(listener, store, stopped).await,
+                match setup.protocol {
+                    OtlpProtocol::Grpc => serve_grpc(listener, setup.tls, store, stopped).await,
+                    OtlpProtocol::HttpProtobuf => serve_http(listener, setup.tls, store, stopped).await,
                 }
             });
         });
-        Self { address, seen, stop: Some(stop), thread: Some(thread) }
+        Self { address, gate, seen, stop: Some(stop), thread: Some(thread) }
+    }
+
+    /// Answers from now on, also what waits for an answer.
+    pub fn open(&self) {
+        self.gate.send_replace(true);
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
     }
 
     /// Its URL, without a path.
@@ -107,7 +166,8 @@ impl Collector {
         spans
     }
 
-    /// The trace as an indented tree, siblings by their start; of the attributes, those named by `keys`.
+    /// The trace as an indented tree, siblings by their start; of the attributes, those named by `keys`, then links and
+    /// events.
     pub fn tree(&self, trace_id: &str, keys: &[&str]) -> String {
         let spans = self.trace(trace_id);
         let known: HashSet<_> = spans.iter().map(|seen| hex(&seen.span.span_id)).collect();
@@ -162,6 +222,12 @@ fn draw(spans: &[Seen], top: &Seen, depth: usize, keys: &[&str], text: &mut Stri
             write!(text, " {key}={value}").expect("a string takes all");
         }
     }
+    if !top.span.links.is_empty() {
+        write!(text, " links={}", top.span.links.len()).expect("a string takes all");
+    }
+    if !top.span.events.is_empty() {
+        write!(text, " [{}]", events(&top.span)).expect("a string takes all");
+    }
     if let Some(message) = top.error() {
         write!(text, " ERROR{}{message}", if message.is_empty() { "" } else { " " }).expect("a string takes all");
     }
@@ -169,6 +235,16 @@ fn draw(spans: &[Seen], top: &Seen, depth: usize, keys: &[&str], text: &mut Stri
     for child in spans.iter().filter(|seen| seen.span.parent_span_id == top.span.span_id) {
         draw(spans, child, depth + 1, keys, text);
     }
+}
+
+/// `prefill.chunk*3, retraction`
+fn events(span: &Span) -> String {
+    let runs = span.events.chunk_by(|a, b| a.name == b.name);
+    let run = |run: &[Event]| match run.len() {
+        1 => run[0].name.clone(),
+        many => format!("{}*{many}", run[0].name),
+    };
+    runs.map(run).collect::<Vec<_>>().join(", ")
 }
 
 fn inside(child: &Span, parent: &Span) {
@@ -181,17 +257,33 @@ fn inside(child: &Span, parent: &Span) {
 }
 
 #[derive(Clone)]
-struct Store(Arc<watch::Sender<Vec<Seen>>>);
+struct Store {
+    spans: Arc<watch::Sender<Vec<Seen>>>,
+    is_open: watch::Receiver<bool>,
+}
 
 impl Store {
-    fn keep(&self, request: ExportTraceServiceRequest) {
-        self.0.send_modify(|all| {
+    async fn wait_until_open(&self) {
+        // An early error means that the test is over.
+        let _ = self.is_open.clone().wait_for(|is_open| *is_open).await;
+    }
+
+    fn keep(&self, request: ExportTraceServiceRequest, headers: &HeaderMap) {
+        let name_and_text = |(name, value): (&HeaderName, &HeaderValue)| {
+            (name.to_string(), String::from_utf8_lossy(value.as_bytes()).into_owned())
+        };
+        let headers: BTreeMap<_, _> = headers.iter().map(name_and_text).collect();
+        self.spans.send_modify(|all| {
+            if all.len() > 2 * KEPT {
+                all.drain(..all.len() - KEPT);
+            }
             for of_process in request.resource_spans {
                 let resource = attributes(of_process.resource.map(|resource| resource.attributes).unwrap_or_default());
                 for span in of_process.scope_spans.into_iter().flat_map(|of_scope| of_scope.spans) {
                     all.push(Seen {
                         resource: resource.clone(),
                         attributes: attributes(span.attributes.clone()),
+                        headers: headers.clone(),
                         span,
                     });
                 }
@@ -206,27 +298,81 @@ impl TraceService for Store {
         &self,
         request: Request<ExportTraceServiceRequest>,
     ) -> Result<Response<ExportTraceServiceResponse>, Status> {
-        self.keep(request.into_inner());
+        self.wait_until_open().await;
+        let (metadata, _, message) = request.into_parts();
+        self.keep(message, &metadata.into_headers());
         Ok(Response::new(ExportTraceServiceResponse::default()))
     }
 }
 
-async fn serve_grpc(listener: tokio::net::TcpListener, store: Store, stopped: oneshot::Receiver<()>) {
+async fn serve_grpc(listener: tokio::net::TcpListener, tls: Option<Tls>, store: Store, stopped: oneshot::Receiver<()>) {
     let service = TraceServiceServer::new(store).accept_compressed(CompressionEncoding::Gzip);
-    let server = tonic::transport::Server::builder().add_service(service);
+    let mut builder = tonic::transport::Server::builder();
+    if let Some(Tls { identity: (certificate, key), client_authority }) = tls {
+        let config = ServerTlsConfig::new()
+            .identity(Identity::from_pem(certificate, key))
+            .client_ca_root(Certificate::from_pem(client_authority));
+        builder = builder.tls_config(config).expect("the certificates are sound");
+    }
+    let server = builder.add_service(service);
     tokio::select! {
         served = server.serve_with_incoming(TcpIncoming::from(listener)) => served.expect("gRPC is served"),
         _ = stopped => {}
     }
 }
 
-async fn serve_http(listener: tokio::net::TcpListener, store: Store, stopped: oneshot::Receiver<()>) {
-    let take = move |headers: HeaderMap, body: Bytes| async move { take_http(&store, &headers, &body) };
+async fn serve_http(listener: tokio::net::TcpListener, tls: Option<Tls>, store: Store, stopped: oneshot::Receiver<()>) {
+    let take = move |headers: HeaderMap, body: Bytes| async move {
+        store.wait_until_open().await;
+        take_http(&store, &headers, &body)
+    };
     let app = axum::Router::new().route("/v1/traces", post(take));
+    let serve = async {
+        match tls {
+            Some(tls) => axum::serve(TlsListener { listener, acceptor: acceptor(&tls) }, app).await,
+            None => axum::serve(listener, app).await,
+        }
+    };
     tokio::select! {
-        served = axum::serve(listener, app) => served.expect("HTTP is served"),
+        served = serve => served.expect("HTTP is served"),
         _ = stopped => {}
     }
+}
+
+/// Connections whose handshake has succeeded; the others are turned away.
+struct TlsListener {
+    listener: tokio::net::TcpListener,
+    acceptor: TlsAcceptor,
+}
+
+impl axum::serve::Listener for TlsListener {
+    type Io = TlsStream<tokio::net::TcpStream>;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
+        loop {
+            let (stream, address) = self.listener.accept().await.expect("connections come");
+            if let Ok(stream) = self.acceptor.accept(stream).await {
+                return (stream, address);
+            }
+        }
+    }
+
+    fn local_addr(&self) -> std::io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+}
+
+fn acceptor(tls: &Tls) -> TlsAcceptor {
+    let (certificate, key) = &tls.identity;
+    let certificate = CertificateDer::from_pem_slice(certificate.as_bytes()).expect("a certificate");
+    let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).expect("a key");
+    let mut authorities = RootCertStore::empty();
+    let authority = CertificateDer::from_pem_slice(tls.client_authority.as_bytes()).expect("a certificate");
+    authorities.add(authority).expect("it is an authority's");
+    let clients = WebPkiClientVerifier::builder(Arc::new(authorities)).build().expect("there is an authority");
+    let config = ServerConfig::builder().with_client_cert_verifier(clients);
+    TlsAcceptor::from(Arc::new(config.with_single_cert(vec![certificate], key).expect("the key fits")))
 }
 
 fn take_http(store: &Store, headers: &HeaderMap, body: &[u8]) -> HttpResponse {
@@ -243,7 +389,7 @@ fn take_http(store: &Store, headers: &HeaderMap, body: &[u8]) -> HttpResponse {
     };
     match ExportTraceServiceRequest::decode(body) {
         Ok(request) => {
-            store.keep(request);
+            store.keep(request, headers);
             ([(CONTENT_TYPE, PROTOBUF)], ExportTraceServiceResponse::default().encode_to_vec()).into_response()
         }
         Err(error) => (StatusCode::BAD_REQUEST, error.to_string()).into_response(),
@@ -282,7 +428,10 @@ fn hex(id: &[u8]) -> String {
 
 /// Each test binary uses its part of this file; here is a use of all of it, so that none is called dead.
 const _: fn(&Collector, &Seen) = |collector, seen| {
-    let _ = (collector.endpoint(), collector.tree("", &[]), &seen.resource);
+    let _ = (collector.endpoint(), collector.address(), collector.tree("", &[]), &seen.resource, &seen.headers);
+    let tls = Tls { identity: (String::new(), String::new()), client_authority: String::new() };
+    drop(Collector::start_as(Setup { tls: Some(tls), ..Setup::of(OtlpProtocol::Grpc) }));
+    collector.open();
     collector.well_formed("", None);
     drop(collector.wait(Duration::ZERO, |_| true));
 };

@@ -1,5 +1,22 @@
 //! Reads samples from an exposition page.
 
+/// What is zero when nobody asks for anything.
+const AT_REST: [&str; 8] = [
+    "radiosonde_request_table_size",
+    "radiosonde_ledger_flights",
+    "radiosonde_return_health_check_ipcs_depth",
+    "radiosonde_scheduler_inbox_depth",
+    "radiosonde_num_running_reqs",
+    "radiosonde_num_queue_reqs",
+    "radiosonde_kv_used_tokens",
+    "radiosonde_health_probes_in_flight",
+];
+
+/// Nothing is under way.
+pub fn is_at_rest(page: &str) -> bool {
+    AT_REST.iter().all(|name| sum(page, name, &[]) == 0.0)
+}
+
 /// Sum of the samples `name` that bear all of `labels`. A name without a family is a mistake in the test; a family
 /// without such a sample is 0.
 pub fn sum(page: &str, name: &str, labels: &[(&str, &str)]) -> f64 {

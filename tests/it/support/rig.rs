@@ -8,22 +8,11 @@ use radiosonde::telemetry::OtlpProtocol;
 use serde_json::{Value, json};
 
 use super::collector::{Collector, Seen};
+use super::probe::{self, Answer};
 use super::{Server, eventually, in_background, metrics, process_tree};
 
 /// Whatever is to happen happens within this time, or never.
 const MOMENT: Duration = Duration::from_secs(20);
-
-/// What is zero when nobody asks for anything.
-const AT_REST: [&str; 8] = [
-    "radiosonde_request_table_size",
-    "radiosonde_ledger_flights",
-    "radiosonde_return_health_check_ipcs_depth",
-    "radiosonde_scheduler_inbox_depth",
-    "radiosonde_num_running_reqs",
-    "radiosonde_num_queue_reqs",
-    "radiosonde_kv_used_tokens",
-    "radiosonde_health_probes_in_flight",
-];
 
 /// A server with drills, and the collector of its traces.
 pub struct Rig {
@@ -33,28 +22,6 @@ pub struct Rig {
     client: reqwest::Client,
     descriptors: usize,
     children: BTreeSet<u32>,
-}
-
-/// A probe's answer.
-#[derive(Debug, Clone)]
-pub struct Answer {
-    /// The HTTP status.
-    pub status: u16,
-    /// The autopsy.
-    pub body: Value,
-}
-
-impl Answer {
-    /// `503 timeout scheduler.inbox loop_frozen`, without what is not there.
-    pub fn story(&self) -> String {
-        let field = |name: &str| self.body[name].as_str().map(|text| format!(" {text}")).unwrap_or_default();
-        format!("{}{}{}{}", self.status, field("outcome"), field("stalled_at"), field("cause"))
-    }
-
-    /// By how much the verdict was later than the limit.
-    pub fn late_by_ms(&self) -> f64 {
-        self.body["duration_ms"].as_f64().unwrap() - self.body["limit_ms"].as_f64().unwrap()
-    }
 }
 
 impl Rig {
@@ -86,7 +53,7 @@ impl Rig {
 
     async fn remember_rest(&mut self) {
         self.probe("/health").await; // opens what is opened once
-        eventually(MOMENT, async || self.is_at_rest(&self.page().await)).await;
+        eventually(MOMENT, async || metrics::is_at_rest(&self.page().await)).await;
         let mut before = 0;
         eventually(MOMENT, async || {
             let now = self.open_descriptors();
@@ -101,6 +68,14 @@ impl Rig {
     pub async fn fault(&self, fault: &Value) {
         let answer = self.client.post(self.server.url("/debug/fault")).json(fault).send().await.unwrap();
         assert_eq!(answer.status(), 200, "{fault}: {}", answer.text().await.unwrap());
+    }
+
+    /// Lets the scheduler panic, and returns when the engine is gone: first it writes its last words, for as long as a
+    /// backtrace with symbols takes.
+    pub async fn scheduler_panics(&self) {
+        let engine = self.server.engine_pid();
+        self.fault(&json!({"fault": "scheduler_panic"})).await;
+        eventually(MOMENT, async || !process_tree::is_running(engine)).await;
     }
 
     /// Switches all faults off.
@@ -163,9 +138,7 @@ impl Rig {
 
     /// One probe, without a look into the books.
     pub async fn bare_probe(&self, path: &str) -> Answer {
-        let answer = self.client.get(self.server.url(path)).send().await.unwrap();
-        let status = answer.status().as_u16();
-        Answer { status, body: answer.json().await.unwrap() }
+        probe::ask(self.client.get(self.server.url(path))).await
     }
 
     /// The books after `answer`, whose probe was the only one since `before`.
@@ -227,14 +200,10 @@ impl Rig {
         let answer = self.probe("/health_generate?evidence=own").await;
         assert_eq!(answer.story(), "200 ok", "{}", answer.body);
         assert_eq!(answer.body["status"], "up");
-        eventually(MOMENT, async || self.is_at_rest(&self.page().await)).await;
+        eventually(MOMENT, async || metrics::is_at_rest(&self.page().await)).await;
         eventually(MOMENT, async || self.open_descriptors() <= self.descriptors).await;
         let children: BTreeSet<_> = process_tree::descendants(self.server.pid()).into_iter().collect();
         assert_eq!(children, self.children);
-    }
-
-    fn is_at_rest(&self, page: &str) -> bool {
-        AT_REST.iter().all(|name| metrics::sum(page, name, &[]) == 0.0)
     }
 
     /// Of both processes.
