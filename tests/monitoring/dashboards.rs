@@ -13,8 +13,13 @@ use crate::promql::Series;
 use crate::rule_files;
 use crate::{check, files, root};
 
-const UIDS: &[&str] =
-    &["radiosonde-overview", "radiosonde-probe-path", "radiosonde-requests", "radiosonde-scheduler", "radiosonde-telemetry"];
+const UIDS: &[&str] = &[
+    "radiosonde-overview",
+    "radiosonde-probe-path",
+    "radiosonde-requests",
+    "radiosonde-scheduler",
+    "radiosonde-telemetry",
+];
 
 /// Units of Grafana that we use; a misspelt one is shown as text and goes unnoticed.
 const UNITS: &[&str] = &["s", "percentunit", "reqps", "short", "bytes", "none"];
@@ -81,7 +86,10 @@ fn of_the_board(board: &Board) -> Vec<String> {
         (json["graphTooltip"] == 1, "panels do not share their crosshair"),
         (json["refresh"] == "30s", "it does not refresh"),
         (json["tags"] == json!(["radiosonde"]), "the tag that links the boards is missing"),
-        (json["links"][0]["keepTime"] == true && json["links"][0]["includeVars"] == true, "links lose time or variables"),
+        (
+            json["links"][0]["keepTime"] == true && json["links"][0]["includeVars"] == true,
+            "links lose time or variables",
+        ),
         (json.get("__inputs").is_none(), "__inputs break provisioning"),
         (text(json, "/description").len() > 60, "it does not say what it is for"),
     ];

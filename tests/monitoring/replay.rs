@@ -61,7 +61,8 @@ fn promtool() -> Command {
 }
 
 fn succeed(mut command: Command) {
-    let output = command.output().unwrap_or_else(|error| panic!("promtool is needed (apt install prometheus): {error}"));
+    let output =
+        command.output().unwrap_or_else(|error| panic!("promtool is needed (apt install prometheus): {error}"));
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 

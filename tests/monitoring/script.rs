@@ -77,7 +77,9 @@ pub fn gauge(name: &str, labels: &str, at: &Moment) -> f64 {
         "engine_up" => f64::from(u8::from(!at.is_starting())),
         "paused" => 0.0,
         "build_info" => 1.0,
-        "process_start_time_seconds" => (if at.is_first() && at.time > STUCK_TO { STUCK_TO } else { BEGIN - 86_400 }) as f64,
+        "process_start_time_seconds" => {
+            (if at.is_first() && at.time > STUCK_TO { STUCK_TO } else { BEGIN - 86_400 }) as f64
+        }
         "engine_start_time_seconds" => served((BEGIN - 86_400) as f64, (BEGIN - 86_400) as f64),
         "last_receive_timestamp_seconds" => at.time as f64 - choose(0.4, silent),
         "last_receive_age_seconds" | "last_batch_result_age_seconds" => choose(0.4, silent),
@@ -132,7 +134,8 @@ pub fn rate(name: &str, labels: &str, at: &Moment) -> f64 {
     let users = when(at.serves(), at.load());
     match name.trim_start_matches("radiosonde_") {
         "health_probe_total" | "health_probe_duration_seconds" => {
-            let endpoint = ["\"/health\"", "\"/health_generate\"", "\"self\""].iter().position(|text| labels.contains(text));
+            let endpoint =
+                ["\"/health\"", "\"/health_generate\"", "\"self\""].iter().position(|text| labels.contains(text));
             let often = [0.2, 0.14, 0.02][endpoint.unwrap_or(2)];
             let busy = when(at.serves() && has(&["\"busy\"", "\"ok\""]), 0.7 * often);
             let idle = when(at.serves() && has(&["\"idle\"", "\"ok\""]), 0.3 * often);
@@ -153,8 +156,10 @@ pub fn rate(name: &str, labels: &str, at: &Moment) -> f64 {
         "health_check_outputs_sent_total" | "health_check_outputs_received_total" => when(at.serves(), 0.2),
         "health_probes_coalesced_total" => when(at.serves(), 0.05),
         "health_probes_orphaned_total" => when(died, 0.1),
-        "incidents_total" => when(at.time == STUCK_FROM && at.is_stuck() && has(&["step_stuck"]), 0.07)
-            + when(died && has(&["engine_dead"]), 0.07),
+        "incidents_total" => {
+            when(at.time == STUCK_FROM && at.is_stuck() && has(&["step_stuck"]), 0.07)
+                + when(died && has(&["engine_dead"]), 0.07)
+        }
         "engine_restarts_total" => when(died, 0.07),
         "server_status_transitions_total" if has(&["from=\"up\"", "to=\"unhealthy\"", "probe_failed"]) => {
             when(at.time == STUCK_FROM + 30 && at.is_stuck(), 0.07)
@@ -222,16 +227,10 @@ pub const OF_OTHERS: &[(&str, &str, &str, Other)] = &[
          hop=\"scheduler.inbox\",cause=\"step_stuck\"",
         |at| (at.is_stuck() && at.since(STUCK_FROM) >= 60.0).then_some(1.0),
     ),
-    (
-        "prometheus_rule_evaluation_failures_total",
-        "counter",
-        "job=\"prometheus\",instance=\"localhost:9090\"",
-        |_| Some(0.0),
-    ),
-    (
-        "prometheus_notifications_dropped_total",
-        "counter",
-        "job=\"prometheus\",instance=\"localhost:9090\"",
-        |_| Some(0.0),
-    ),
+    ("prometheus_rule_evaluation_failures_total", "counter", "job=\"prometheus\",instance=\"localhost:9090\"", |_| {
+        Some(0.0)
+    }),
+    ("prometheus_notifications_dropped_total", "counter", "job=\"prometheus\",instance=\"localhost:9090\"", |_| {
+        Some(0.0)
+    }),
 ];
