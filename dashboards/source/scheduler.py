@@ -109,7 +109,7 @@ def _processes() -> list[Panel]:
               "s", Query(series("radiosonde_runtime_lag_seconds"), "{{instance}} runtime"),
               Query(series("radiosonde_process_lag_seconds"), "{{instance}} process"), width=8,
               links=[runbook("RadiosondeFrontendStalled")]),
-        lines("Threads", "Do threads leak? Both lines are flat after the start.",
+        lines("Threads", "Do threads leak? Both lines are flat after the start; one that climbs with the requests is a defect, report it.",
               "short", Query(series("radiosonde_engine_threads"), "{{instance}} engine"),
               Query(series("process_threads"), "{{instance}} frontend"), width=8),
         lines("Open files", "Do sockets leak, or is the limit near? At the dashed limit no connection is accepted any more.",

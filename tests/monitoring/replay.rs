@@ -88,12 +88,18 @@ fn dry_panels(board: &Board, prometheus: &Prometheus) -> Vec<String> {
 fn dry_rules(prometheus: &Prometheus) -> Vec<String> {
     let mut dry = Vec::new();
     for rule in rule_files::rules() {
-        let looked_at = selectors(&rule.expr).into_iter().chain(rule.record.clone());
+        let looked_at = selectors(&rule.expr).into_iter().map(recorded_as_a_whole).chain(rule.record.clone());
         let missing = looked_at.filter(|one| !has_data(prometheus, one));
         let name = rule.record.or(rule.alert).expect("a rule has a name");
         dry.extend(missing.map(|selector| format!("{name}: no data for {selector}")));
     }
     dry
+}
+
+/// Not every cause comes up in one incident: of what rules have made, all is looked at, whatever its labels.
+fn recorded_as_a_whole(selector: String) -> String {
+    let name = selector.split('{').next().unwrap_or_default();
+    if name.contains(':') { name.to_owned() } else { selector }
 }
 
 /// Every selector of an expression, as an expression of its own.
