@@ -2,6 +2,10 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test's helpers fail as the test does")]
 
+#[path = "monitoring/page.rs"]
+mod page;
+#[path = "monitoring/paging.rs"]
+mod paging;
 #[path = "monitoring/promql.rs"]
 mod promql;
 #[path = "monitoring/rule_files.rs"]
@@ -10,6 +14,11 @@ mod rule_files;
 mod rules;
 #[path = "monitoring/runbooks.rs"]
 mod runbooks;
+#[path = "it"]
+#[expect(dead_code, reason = "shared with tests/it; each binary uses its part")]
+mod it {
+    pub mod support;
+}
 
 use std::path::PathBuf;
 
