@@ -10,6 +10,10 @@ mod dashboards;
 mod incident;
 #[path = "monitoring/prometheus_process.rs"]
 mod prometheus_process;
+#[path = "monitoring/page.rs"]
+mod page;
+#[path = "monitoring/paging.rs"]
+mod paging;
 #[path = "monitoring/promql.rs"]
 mod promql;
 #[path = "monitoring/replay.rs"]
@@ -24,6 +28,11 @@ mod runbooks;
 mod script;
 #[path = "monitoring/stack.rs"]
 mod stack;
+#[path = "it"]
+#[expect(dead_code, reason = "shared with tests/it; each binary uses its part")]
+mod it {
+    pub mod support;
+}
 
 use std::path::PathBuf;
 

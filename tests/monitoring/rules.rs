@@ -140,15 +140,14 @@ fn links(alert: &Alert) -> Vec<String> {
 }
 
 fn expression(alert: &Alert) -> Vec<String> {
-    let expr = &alert.rule.expr;
+    let expr = &one_line(&alert.rule.expr);
     let compares = [" > ", " < ", " == ", " >= ", " <= ", " != "].iter().any(|operator| expr.contains(operator));
     let is_absence = expr.contains("absent(");
     let watchdog = alert.name == "RadiosondeWatchdog";
     let waits = alert.rule.wait.is_some();
     // Without labels to match on, a label that only one side has makes the other side vanish.
-    let sets = [" and ", " unless "]
-        .iter()
-        .any(|operator| one_line(expr).replace(&format!("{operator}on ("), "").contains(operator));
+    let sets =
+        [" and ", " unless "].iter().any(|operator| expr.replace(&format!("{operator}on ("), "").contains(operator));
     let breaches = [
         breach(!(compares || is_absence || watchdog), "it compares"),
         breach(is_absence && !waits, "absence is confirmed by waiting"),
