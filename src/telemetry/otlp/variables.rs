@@ -45,7 +45,8 @@ pub const VARIABLES: &[VariableInfo] = &[
     ),
     honoured(
         "OTEL_EXPORTER_OTLP_(TRACES_)HEADERS, OTEL_EXPORTER_OTLP_LOGS_HEADERS",
-        "`key=value` pairs, separated by commas, sent with each export: the place for tokens.",
+        "`key=value` pairs, separated by commas, sent with each export: the place for tokens. A pair that cannot be read is \
+         left out.",
     ),
     honoured(
         "OTEL_EXPORTER_OTLP_(TRACES_)TIMEOUT, OTEL_EXPORTER_OTLP_LOGS_TIMEOUT",
