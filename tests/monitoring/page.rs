@@ -44,8 +44,9 @@ fn check_page(page: &Value, server: &Server) {
 async fn a_stuck_step_pages_and_the_page_ends_with_it() {
     let server =
         Server::start(&[&MODEL[..], &["--health-check-timeout=2s", "--self-probe-interval=1s"]].concat()).await;
-    // The alert is held for a minute, so that a fault that comes and goes is one page. The test need not wait for it.
-    let mut stack = Stack::start(&server, "1s", &[("keep_firing_for: 1m", "keep_firing_for: 5s")]).await;
+    // An alert is held for a while, so that a fault that comes and goes is one page. The test need not wait so long.
+    let held = [("keep_firing_for: 2m", "keep_firing_for: 5s"), ("keep_firing_for: 1m", "keep_firing_for: 1s")];
+    let mut stack = Stack::start(&server, "1s", &held).await;
     stack.wait_scraped().await;
     post_fault(&server, &json!({"fault": "slow_steps", "ms": 600_000})).await;
     let page = stack.next_alert("pager", "firing", LONG).await;
@@ -58,6 +59,7 @@ async fn a_stuck_step_pages_and_the_page_ends_with_it() {
         .await;
     let end = stack.next_alert("pager", "resolved", LONG).await;
     assert_eq!(end["labels"], page["labels"]);
+    assert_eq!(stack.named("pager"), ["RadiosondeStepStuck"], "the cause was paged, and no symptom beside or after it");
 }
 
 #[tokio::test(flavor = "multi_thread")]

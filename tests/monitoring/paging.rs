@@ -1,5 +1,6 @@
 //! Prometheus with the shipped rules and Alertmanager with the shipped configuration, in front of a server under test.
 
+use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::net::TcpListener;
 use std::path::Path;
@@ -31,6 +32,7 @@ pub struct Stack {
     children: Vec<Child>,
     prometheus: String,
     notifications: mpsc::UnboundedReceiver<Notification>,
+    heard: BTreeSet<(String, String)>,
     _folder: TempDir,
 }
 
@@ -48,7 +50,8 @@ impl Stack {
         assert!(config.contains(RECEIVER), "the receivers are elsewhere");
         std::fs::write(folder.path().join("alertmanager.yml"), config.replace(RECEIVER, &receiver)).unwrap();
         let children = vec![run_alertmanager(folder.path(), &alertmanager), run_prometheus(folder.path(), &prometheus)];
-        let stack = Self { children, prometheus: format!("http://{prometheus}"), notifications, _folder: folder };
+        let url = format!("http://{prometheus}");
+        let stack = Self { children, prometheus: url, notifications, heard: BTreeSet::new(), _folder: folder };
         let ready = [format!("http://{prometheus}/-/ready"), format!("http://{alertmanager}/-/ready")];
         for url in &ready {
             eventually(START_LIMIT, async || reqwest::get(url).await.is_ok_and(|answer| answer.status() == 200)).await;
@@ -66,12 +69,20 @@ impl Stack {
         .await;
     }
 
-    /// The first alert that `receiver` is told about with this status; others may not come before it.
+    /// The names of all alerts of which `receiver` was told that they fire, so far.
+    pub fn named(&self, receiver: &str) -> Vec<&str> {
+        self.heard.iter().filter(|(name, _)| name == receiver).map(|(_, alert)| alert.as_str()).collect()
+    }
+
+    /// The first alert that `receiver` is told about with this status from now on.
     pub async fn next_alert(&mut self, receiver: &str, status: &str, limit: Duration) -> Value {
         let wanted = async {
             loop {
                 let (name, body) = self.notifications.recv().await.expect("the receiver lives as long as the test");
                 let alerts = body["alerts"].as_array().cloned().unwrap_or_default();
+                let fires = alerts.iter().filter(|alert| alert["status"] == "firing");
+                let names = fires.filter_map(|alert| alert["labels"]["alertname"].as_str());
+                self.heard.extend(names.map(|alert| (name.clone(), alert.to_owned())));
                 let found = alerts.into_iter().find(|alert| alert["status"] == status);
                 if let Some(alert) = found.filter(|_| name == receiver) {
                     return alert;
