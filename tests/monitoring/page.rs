@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::it::support::{Server, eventually};
-use crate::root;
 use crate::paging::Stack;
+use crate::root;
 
 /// What is promised at default settings, from the fault to the page.
 const PROMISED: Duration = Duration::from_secs(60);
