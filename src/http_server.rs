@@ -95,6 +95,13 @@ async fn count_refusals(State(metrics): State<Arc<Metrics>>, request: Request, n
     let response = next.run(request).await;
     if let (Some(endpoint), Some(reason)) = (endpoint, response.extensions().get::<RejectReason>()) {
         metrics.requests.rejected(endpoint, *reason);
+        let status = response.status().as_u16();
+        match reason {
+            RejectReason::Invalid => tracing::debug!(%endpoint, %reason, status, "request not accepted"),
+            RejectReason::QueueFull | RejectReason::NotServing => {
+                tracing::warn!(%endpoint, %reason, status, "request refused");
+            }
+        }
     }
     response
 }

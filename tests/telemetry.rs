@@ -24,7 +24,7 @@ use radiosonde::telemetry::spans::{
     record_request, record_status, server_span, trace_id, write_hops,
 };
 use radiosonde::telemetry::{
-    LogConfig, LogFormat, Metrics, OtlpConfig, OtlpProtocol, SamplingConfig, Tracers, exposition, log,
+    LogConfig, LogExport, LogFormat, Metrics, OtlpConfig, OtlpProtocol, SamplingConfig, Tracers, exposition, log,
 };
 use tracing_subscriber::fmt::MakeWriter;
 
@@ -35,6 +35,7 @@ const PROTOCOLS: [OtlpProtocol; 2] = [OtlpProtocol::Grpc, OtlpProtocol::HttpProt
 struct Emitter {
     metrics: Metrics,
     tracers: Tracers,
+    logs: LogExport,
     lines: Lines,
 }
 
@@ -45,15 +46,18 @@ impl Emitter {
 
     fn sampling(endpoint: Option<String>, protocol: OtlpProtocol, sampling: SamplingConfig) -> Self {
         let metrics = Metrics::new().expect("the series are sound");
-        let config = OtlpConfig { endpoint, protocol: Some(protocol), sampling };
-        let tracers = Tracers::new(&config, metrics.exports.clone()).expect("the settings are sound");
+        let config = OtlpConfig { endpoint, protocol: Some(protocol) };
+        let tracers = Tracers::new(&config, &sampling, metrics.exports.clone()).expect("the settings are sound");
         tracers.engine_started(4711);
-        Self { metrics, tracers, lines: Lines::default() }
+        let logs = LogExport::new(&OtlpConfig::default(), metrics.logs.clone()).expect("the settings are sound");
+        Self { metrics, tracers, logs, lines: Lines::default() }
     }
 
     fn run<T>(&self, format: LogFormat, emit: impl FnOnce() -> T) -> T {
         let config = LogConfig { format, filter: "warn,telemetry=info".to_owned() };
-        let subscriber = log::subscriber(&config, self.tracers.frontend(), self.lines.clone()).expect("a sound filter");
+        let subscriber =
+            log::subscriber(&config, self.tracers.frontend(), &self.logs, &self.metrics.logs, self.lines.clone());
+        let subscriber = subscriber.expect("a sound filter");
         tracing::subscriber::with_default(subscriber, emit)
     }
 

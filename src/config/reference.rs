@@ -8,8 +8,8 @@ use super::Cli;
 
 const OPENING: &str = "# Configuration
 
-Every flag is an environment variable too; a flag wins over its variable. A value that cannot be is refused at start, with
-exit code 2 and the limit. `radiosonde --help` says the same. This file is generated:
+Every flag of a server is an environment variable too; a flag wins over its variable. A value that cannot be is refused
+at start, with exit code 2 and the limit. `radiosonde --help` says the same. This file is generated:
 `UPDATE_EXPECT=1 cargo test --release --lib config`.
 
 Durations are written `800ms`, `20s`, `2m` or in plain seconds.

@@ -39,6 +39,13 @@ pub struct TelemetryArgs {
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_duration,
           env = "RADIOSONDE_TRACE_SLOW_REQUEST")]
     pub trace_slow_request: Duration,
+    /// Where to send log lines by OTLP, beside standard error. OTEL_EXPORTER_OTLP_LOGS_ENDPOINT works too, and so does
+    /// OTEL_EXPORTER_OTLP_ENDPOINT together with OTEL_LOGS_EXPORTER=otlp; without, none are sent.
+    #[arg(long, value_name = "URL", env = "RADIOSONDE_OTLP_LOGS_ENDPOINT")]
+    pub otlp_logs_endpoint: Option<String>,
+    /// How to send them. Default: OTEL_EXPORTER_OTLP_(LOGS_)PROTOCOL, else grpc; a port of 4318 means http.
+    #[arg(long, value_enum, value_name = "PROTOCOL", env = "RADIOSONDE_OTLP_LOGS_PROTOCOL")]
+    pub otlp_logs_protocol: Option<OtlpProtocol>,
     /// Where reports of incidents are written, the last 32. Default: `radiosonde/incidents` in the user's state folder.
     #[arg(long, value_name = "FOLDER", env = "RADIOSONDE_INCIDENTS")]
     pub incidents: Option<PathBuf>,

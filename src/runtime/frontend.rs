@@ -176,8 +176,8 @@ impl Frontend {
             tracing::warn!("connections were still open");
         }
         self.admin.stop_probing();
-        let tracers = Arc::clone(&self.telemetry.tracers);
-        let _ = tokio::task::spawn_blocking(move || tracers.shutdown(TELEMETRY_FLUSH)).await;
+        let telemetry = self.telemetry.clone();
+        let _ = tokio::task::spawn_blocking(move || telemetry.shutdown(TELEMETRY_FLUSH)).await;
         self.admin.give_way_to_a_forced_end().await;
     }
 }

@@ -44,7 +44,7 @@ impl Scheduler {
                 true
             }
             Err(error) => {
-                tracing::error!(step = info.number, %error, "step failed, its requests end");
+                tracing::warn!(step = info.number, %error, "step failed, its requests end");
                 self.fail_batch(&slots, &error.to_string(), out);
                 false
             }

@@ -309,3 +309,15 @@ label_set! {
         BufferFull => "buffer_full",
     }
 }
+
+label_set! {
+    /// Why the collector did not get a log record.
+    RecordLoss {
+        /// Too many waited already.
+        QueueFull => "queue_full",
+        /// The collector refused or did not answer.
+        ExportFailed => "export_failed",
+        /// The process ended first.
+        Shutdown => "shutdown",
+    }
+}

@@ -8,6 +8,7 @@ pub mod process;
 pub mod info;
 pub mod http;
 pub mod exports;
+pub mod logs;
 pub mod catalogue;
 pub mod exemplar;
 pub mod throughput;
@@ -25,6 +26,7 @@ pub use exemplar::{Exemplar, ExemplarHistogram, Exemplars, TraceRef};
 pub use exports::ExportMetrics;
 pub use http::{HttpExchange, HttpMetrics};
 pub use info::ServedInfo;
+pub use logs::LogMetrics;
 pub use probe::{ProbeEnd, ProbeMetrics};
 pub use process::ProcessStats;
 pub use request::RequestMetrics;
@@ -54,6 +56,8 @@ pub struct Metrics {
     pub engine: EngineMetrics,
     /// What became of the spans.
     pub exports: ExportMetrics,
+    /// What became of the log lines.
+    pub logs: LogMetrics,
 }
 
 impl Metrics {
@@ -71,6 +75,7 @@ impl Metrics {
             http: HttpMetrics::register(&registry)?,
             engine: EngineMetrics::register(&registry)?,
             exports: ExportMetrics::register(&registry)?,
+            logs: LogMetrics::register(&registry)?,
             registry,
             alias: None,
             model_name: OnceLock::new(),

@@ -1,6 +1,7 @@
-//! Trace export: two services, one for each process, written by the frontend and sent to one collector.
+//! Trace and log export: two services, one for each process, written by the frontend and sent to one collector.
 
 pub mod variables;
+mod signal;
 mod settings;
 mod tls;
 mod sampling;
@@ -10,6 +11,7 @@ mod pipeline;
 mod account;
 mod exporter;
 mod http_client;
+pub mod logs;
 mod runtime;
 mod resource;
 
@@ -39,18 +41,17 @@ use sampler::RecordAll;
 use sampling::Policy;
 pub use sampling::{Ending, SamplingConfig, Share};
 use settings::{Destination, Queue};
+use signal::Signal;
 use undecided::{Limits, Undecided};
 use variables::Env;
 
-/// Where traces go, as the command line says it. The standard environment variables fill in what is not said.
-#[derive(Debug, Clone, Default, PartialEq)]
+/// Where traces or logs go, as the command line says it. The standard environment variables fill in what is not said.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OtlpConfig {
     /// The collector's URL.
     pub endpoint: Option<String>,
     /// How to speak to it.
     pub protocol: Option<OtlpProtocol>,
-    /// Which traces go there.
-    pub sampling: SamplingConfig,
 }
 
 /// Wire protocols of OTLP.
@@ -62,7 +63,7 @@ pub enum OtlpProtocol {
     HttpProtobuf,
 }
 
-/// Why trace export could not be set up.
+/// Why the export of traces or logs could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum OtlpError {
     /// The endpoint is no URL with a scheme.
@@ -130,14 +131,14 @@ pub struct Tracers {
 }
 
 impl Tracers {
-    /// Sets up export to where `config` and the environment say; without an endpoint, spans get ids and go nowhere.
+    /// Sets up export of what `sampling` keeps to where `config` and the environment say; without an endpoint, spans get ids and go nowhere.
     ///
     /// # Errors
     /// An endpoint or a variable is wrong, or the export thread cannot start.
-    pub fn new(config: &OtlpConfig, metrics: ExportMetrics) -> Result<Self, OtlpError> {
+    pub fn new(config: &OtlpConfig, sampling: &SamplingConfig, metrics: ExportMetrics) -> Result<Self, OtlpError> {
         let env = Env(&|name| std::env::var(name).ok());
-        let destination = settings::destination(config, &env)?;
-        let policy = Arc::new(settings::policy(&config.sampling, &env)?);
+        let destination = settings::destination(Signal::Traces, config, &env)?;
+        let policy = Arc::new(settings::policy(sampling, &env)?);
         propagate(settings::continues_traces(&env)?);
         let runtime = match &destination {
             Some(Destination { protocol: OtlpProtocol::Grpc, .. }) => Some(ExportRuntime::start()?),
@@ -239,7 +240,7 @@ fn pipeline(
     policy: Arc<Policy>,
     metrics: ExportMetrics,
 ) -> Result<Pipeline, OtlpError> {
-    let Queue { capacity, batch, delay } = settings::queue(env)?;
+    let Queue { capacity, batch, delay } = settings::queue(Signal::Traces, env)?;
     let account = Arc::new(Account::new(capacity, metrics));
     let health = Arc::new(Health::default());
     let batches = |side| -> Result<BatchSpanProcessor, OtlpError> {

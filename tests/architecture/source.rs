@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use syn::visit::{self, Visit};
 
+use crate::logs::{self, LogCall};
+
 /// One source file and everything that the rules ask about it, test modules left out.
 pub struct Source {
     /// Relative to the repository.
@@ -20,6 +22,7 @@ pub struct Source {
     pub strings: Vec<String>,
     /// First arguments of `.route("..", ..)`.
     pub routes: Vec<String>,
+    pub logs: Vec<LogCall>,
 }
 
 impl Source {
@@ -40,6 +43,7 @@ impl Source {
             macros: BTreeSet::new(),
             strings: Vec::new(),
             routes: Vec::new(),
+            logs: Vec::new(),
         };
         source.visit_file(&file);
         source
@@ -133,6 +137,7 @@ impl<'ast> Visit<'ast> for Source {
     /// The inside of a macro is not parsed: paths and strings are picked from its text.
     fn visit_macro(&mut self, call: &'ast syn::Macro) {
         self.macros.insert(call.path.segments.last().expect("a path has a segment").ident.to_string());
+        self.logs.extend(logs::calls(call));
         let tokens = call.tokens.to_string();
         self.strings.extend(tokens.split('"').skip(1).step_by(2).map(str::to_owned));
         let dense = tokens.replace(" :: ", "::");

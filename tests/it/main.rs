@@ -19,3 +19,5 @@ mod faults;
 mod metrics;
 mod series;
 mod prometheus;
+mod logs;
+mod contract_live;

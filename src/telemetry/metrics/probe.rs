@@ -170,17 +170,19 @@ impl ProbeMetrics {
         self.duration.exemplars()
     }
 
+    /// Every combination of labels that can ever occur, those included that are left out until they do.
+    pub(super) fn declare_all(&self) {
+        for labels in combinations() {
+            self.duration.initialise(&labels);
+        }
+    }
+
     fn initialise(&self) {
-        for &endpoint in ProbeEndpoint::ALL {
-            for &outcome in ProbeOutcome::ALL {
-                for &branch in branches(endpoint, outcome) {
-                    let labels = [endpoint.as_str(), branch.as_str(), outcome.as_str()];
-                    self.total.with_label_values(&labels);
-                    if matches!(outcome, ProbeOutcome::Ok | ProbeOutcome::Timeout) {
-                        // A histogram is eighteen lines at every scrape: only those that are always asked for.
-                        self.duration.initialise(&labels);
-                    }
-                }
+        for labels in combinations() {
+            self.total.with_label_values(&labels);
+            if [ProbeOutcome::Ok.as_str(), ProbeOutcome::Timeout.as_str()].contains(&labels[2]) {
+                // A histogram is eighteen lines at every scrape: only those that are always asked for.
+                self.duration.initialise(&labels);
             }
         }
         for &evidence in ProbeEvidence::ALL {
@@ -195,6 +197,17 @@ impl ProbeMetrics {
             }
         }
     }
+}
+
+/// Endpoint, branch and outcome of every probe that there can be.
+fn combinations() -> impl Iterator<Item = [&'static str; 3]> {
+    let ends = ProbeEndpoint::ALL
+        .iter()
+        .flat_map(|&endpoint| ProbeOutcome::ALL.iter().map(move |&outcome| (endpoint, outcome)));
+    ends.flat_map(|(endpoint, outcome)| {
+        let labels = move |branch: &ProbeBranch| [endpoint.as_str(), branch.as_str(), outcome.as_str()];
+        branches(endpoint, outcome).iter().map(labels)
+    })
 }
 
 /// The branches on which a probe of `endpoint` can end with `outcome`.

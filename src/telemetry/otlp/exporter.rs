@@ -24,6 +24,13 @@ pub(super) struct Health {
     failing: AtomicBool,
 }
 
+impl Health {
+    /// Whether `failed` is news.
+    pub fn changes(&self, failed: bool) -> bool {
+        self.failing.swap(failed, Ordering::Relaxed) != failed
+    }
+}
+
 /// Sends batches and books what became of them.
 #[derive(Debug)]
 pub(super) struct CountingExporter {
@@ -42,19 +49,23 @@ pub(super) fn build(
 ) -> Result<CountingExporter, OtlpError> {
     let endpoint = destination.endpoint.clone();
     let inner = match destination.protocol {
-        OtlpProtocol::Grpc => grpc(destination)?,
-        OtlpProtocol::HttpProtobuf => http(destination)?,
+        OtlpProtocol::Grpc => over_grpc(OtlpExporter::builder().with_tonic(), destination)?.build()?,
+        OtlpProtocol::HttpProtobuf => over_http(OtlpExporter::builder().with_http(), destination)?.build()?,
     };
     Ok(CountingExporter { inner, endpoint, account, health })
 }
 
-fn grpc(destination: &Destination) -> Result<OtlpExporter, OtlpError> {
-    let builder = OtlpExporter::builder().with_tonic().with_timeout(destination.timeout);
+/// The exporter that `builder` builds, of any signal, speaks gRPC to `destination`.
+pub(super) fn over_grpc<B>(builder: B, destination: &Destination) -> Result<B, OtlpError>
+where
+    B: WithExportConfig + WithTonicConfig,
+{
+    let builder = builder.with_timeout(destination.timeout);
     let builder = match destination.compression {
         Compression::Gzip => builder.with_compression(OtlpCompression::Gzip),
         Compression::None => builder,
     };
-    Ok(builder.with_channel(channel(destination).map_err(unusable)?).build()?)
+    Ok(builder.with_channel(channel(destination).map_err(unusable)?))
 }
 
 /// A connection that is made when it is first needed, and again whenever it has ended.
@@ -68,18 +79,20 @@ fn channel(destination: &Destination) -> Result<Channel, tonic::transport::Error
     Ok(endpoint.connect_lazy())
 }
 
-fn http(destination: &Destination) -> Result<OtlpExporter, OtlpError> {
-    let builder = OtlpExporter::builder()
-        .with_http()
+/// The exporter that `builder` builds, of any signal, speaks HTTP to `destination`.
+pub(super) fn over_http<B>(builder: B, destination: &Destination) -> Result<B, OtlpError>
+where
+    B: WithExportConfig + WithHttpConfig,
+{
+    let builder = builder
         .with_http_client(BlockingClient::new(destination)?)
         .with_protocol(Protocol::HttpBinary)
         .with_endpoint(&destination.endpoint)
         .with_timeout(destination.timeout);
-    let builder = match destination.compression {
+    Ok(match destination.compression {
         Compression::Gzip => builder.with_compression(OtlpCompression::Gzip),
         Compression::None => builder,
-    };
-    Ok(builder.build()?)
+    })
 }
 
 /// What the transport says of itself is in the source of its error.
@@ -93,8 +106,7 @@ impl SpanExporter for CountingExporter {
         let spans = batch.len();
         let result = self.inner.export(batch).await;
         self.account.exported(spans, &result);
-        let failed = result.is_err();
-        if self.health.failing.swap(failed, Ordering::Relaxed) != failed {
+        if self.health.changes(result.is_err()) {
             match &result {
                 Ok(()) => tracing::info!(endpoint = self.endpoint, "traces reach the collector again"),
                 Err(error) => tracing::warn!(%error, endpoint = self.endpoint, "traces do not reach the collector"),

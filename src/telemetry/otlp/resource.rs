@@ -1,4 +1,6 @@
-//! Who writes a span: the attributes of each service's process.
+//! Who writes a span or a record: the attributes of each service's process.
+
+use std::sync::LazyLock;
 
 use opentelemetry::{Key, KeyValue};
 use opentelemetry_sdk::Resource;
@@ -7,7 +9,10 @@ use opentelemetry_semantic_conventions::attribute::{SERVICE_INSTANCE_ID, SERVICE
 
 use crate::telemetry::spans::names::Side;
 
-/// What the spans of `side` carry: `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES` win over the defaults, and the
+/// Of each side, for the life of this process: its traces and its logs name the same one.
+static INSTANCES: LazyLock<[String; 2]> = LazyLock::new(|| [(); 2].map(|()| uuid::Uuid::new_v4().to_string()));
+
+/// What the spans and records of `side` carry: `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES` win over the defaults, and the
 /// engine's name follows the frontend's.
 pub(super) fn resource(side: Side) -> Resource {
     let given = EnvResourceDetector::new().detect();
@@ -19,7 +24,7 @@ pub(super) fn resource(side: Side) -> Resource {
         (Some(name), Side::Engine) => format!("{name}-engine"),
     };
     let version = given(SERVICE_VERSION).unwrap_or_else(|| env!("CARGO_PKG_VERSION").to_owned());
-    let instance = given(SERVICE_INSTANCE_ID).unwrap_or_else(|| uuid::Uuid::new_v4().to_string());
+    let instance = given(SERVICE_INSTANCE_ID).unwrap_or_else(|| INSTANCES[side as usize].clone());
     Resource::builder()
         .with_service_name(name)
         .with_attribute(KeyValue::new(SERVICE_VERSION, version))

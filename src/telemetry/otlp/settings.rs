@@ -1,29 +1,20 @@
-//! Where traces go and which: the command line first, then the standard variables of OpenTelemetry, else nowhere.
+//! Where traces and logs go and which: the command line first, then the standard variables of OpenTelemetry, else nowhere.
 
 use std::time::Duration;
 
 use super::sampling::{Callers, Policy, Rule, SamplingConfig, Share};
+use super::signal::{Names, Signal};
 use super::tls::{self, TlsFiles};
 use super::variables::{Env, MILLISECONDS};
 use super::{OtlpConfig, OtlpError, OtlpProtocol};
 use crate::telemetry::spans::MAX_TEXT;
 
-/// The path that OTLP/HTTP appends to a base endpoint (OTLP exporter specification).
-const HTTP_TRACES_PATH: &str = "/v1/traces";
+/// What the specification takes for the collector if nothing is said.
+const DEFAULT_ENDPOINT: &str = "http://localhost:4317";
 /// The port on which collectors speak HTTP.
 const HTTP_PORT: u16 = 4318;
 /// How long an export may take, from the OTLP exporter specification.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// The most spans of both services that wait for export; beyond it the newest are lost.
-const QUEUE: usize = 4096;
-/// The most spans of one export.
-const BATCH: usize = 512;
-/// How long a span waits for company. Short: during an incident somebody waits for the trace.
-const DELAY: Duration = Duration::from_millis(250);
-
-const ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
-const TRACES_ENDPOINT: &str = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT";
-
 /// A collector, fully resolved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Destination {
@@ -49,55 +40,84 @@ pub(super) enum Compression {
 /// What waits for export, and how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Queue {
-    /// The most spans that wait.
+    /// The most spans or records that wait; beyond it the newest are lost.
     pub capacity: usize,
-    /// The most spans of one export.
+    /// The most of one export.
     pub batch: usize,
-    /// How long a span waits for company.
+    /// How long one waits for company.
     pub delay: Duration,
 }
 
-/// Resolves the destination, `None` if nothing is exported.
-pub(super) fn destination(config: &OtlpConfig, env: &Env<'_>) -> Result<Option<Destination>, OtlpError> {
-    if switched_off(env)? {
-        return Ok(None);
-    }
-    let (endpoint, is_base) = if let Some(flag) = &config.endpoint {
-        (flag.clone(), without_path(flag))
-    } else if let Some((variable, endpoint)) = env.first([TRACES_ENDPOINT, ENDPOINT]) {
-        (endpoint, variable == ENDPOINT)
-    } else {
-        return Ok(None);
-    };
+impl Queue {
+    /// Of both services' spans. The delay is short: during an incident somebody waits for the trace.
+    const TRACES: Self = Self { capacity: 4096, batch: 512, delay: Duration::from_millis(250) };
+    /// Of log records.
+    const LOGS: Self = Self { capacity: 2048, batch: 512, delay: Duration::from_millis(500) };
+}
+
+/// Resolves the destination of `signal`, `None` if nothing is exported.
+pub(super) fn destination(
+    signal: Signal,
+    config: &OtlpConfig,
+    env: &Env<'_>,
+) -> Result<Option<Destination>, OtlpError> {
+    let names = signal.names();
+    let Some((endpoint, is_base)) = base(signal, config, env)? else { return Ok(None) };
     let protocol = match config.protocol {
         Some(protocol) => protocol,
-        None => protocol_of(&endpoint, env)?,
+        None => protocol_of(&endpoint, names, env)?,
     };
-    let endpoint = with_scheme(endpoint, protocol, env)?;
+    let endpoint = with_scheme(endpoint, protocol, names, env)?;
     let endpoint = match protocol {
-        OtlpProtocol::HttpProtobuf if is_base => format!("{}{HTTP_TRACES_PATH}", endpoint.trim_end_matches('/')),
+        OtlpProtocol::HttpProtobuf if is_base => format!("{}{}", endpoint.trim_end_matches('/'), names.http_path),
         OtlpProtocol::HttpProtobuf | OtlpProtocol::Grpc => endpoint,
     };
     let choices = [("gzip", Compression::Gzip), ("none", Compression::None)];
-    let names = ["OTEL_EXPORTER_OTLP_TRACES_COMPRESSION", "OTEL_EXPORTER_OTLP_COMPRESSION"];
-    let compression = env.choice(names, &choices, "gzip or none")?.unwrap_or(Compression::None);
-    let tls = if endpoint.starts_with("https://") { tls::files(env)? } else { TlsFiles::default() };
-    Ok(Some(Destination { endpoint, protocol, timeout: timeout(env)?, compression, tls }))
+    let compression = env.choice(names.compression, &choices, "gzip or none")?.unwrap_or(Compression::None);
+    let tls = if endpoint.starts_with("https://") { tls::files(names, env)? } else { TlsFiles::default() };
+    Ok(Some(Destination { endpoint, protocol, timeout: timeout(names, env)?, compression, tls }))
 }
 
-/// `OTEL_SDK_DISABLED` and `OTEL_TRACES_EXPORTER`, which the SDK leaves to the application.
-fn switched_off(env: &Env<'_>) -> Result<bool, OtlpError> {
-    if env.first(["OTEL_SDK_DISABLED"]).is_some_and(|(_, value)| value.eq_ignore_ascii_case("true")) {
-        return Ok(true);
+/// The endpoint as it is given, and whether the path of the signal is still missing in it.
+fn base(signal: Signal, config: &OtlpConfig, env: &Env<'_>) -> Result<Option<(String, bool)>, OtlpError> {
+    let names = signal.names();
+    let switch = switch(names, env)?;
+    if switch == Some(Switch::Off) {
+        return Ok(None);
     }
-    let off = env.choice(["OTEL_TRACES_EXPORTER"], &[("otlp", false), ("none", true)], "otlp or none")?;
-    Ok(off.unwrap_or(false))
+    if let Some(flag) = &config.endpoint {
+        return Ok(Some((flag.clone(), without_path(flag))));
+    }
+    let [exact, general] = names.endpoint;
+    if let Some((_, endpoint)) = env.first([exact]) {
+        return Ok(Some((endpoint, false)));
+    }
+    let general = env.first([general]).map(|(_, endpoint)| endpoint);
+    Ok(match (signal, switch) {
+        (Signal::Traces, _) => general,
+        (Signal::Logs, Some(Switch::On)) => Some(general.unwrap_or_else(|| DEFAULT_ENDPOINT.to_owned())),
+        (Signal::Logs, _) => None, // whoever reads standard error would have each line twice
+    }
+    .map(|endpoint| (endpoint, true)))
 }
 
-fn protocol_of(endpoint: &str, env: &Env<'_>) -> Result<OtlpProtocol, OtlpError> {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Switch {
+    On,
+    Off,
+}
+
+/// `OTEL_SDK_DISABLED` and `OTEL_(TRACES|LOGS)_EXPORTER`, which the SDK leaves to the application.
+fn switch(names: &Names, env: &Env<'_>) -> Result<Option<Switch>, OtlpError> {
+    if env.first(["OTEL_SDK_DISABLED"]).is_some_and(|(_, value)| value.eq_ignore_ascii_case("true")) {
+        return Ok(Some(Switch::Off));
+    }
+    env.choice([names.exporter], &[("otlp", Switch::On), ("none", Switch::Off)], "otlp or none")
+}
+
+fn protocol_of(endpoint: &str, names: &Names, env: &Env<'_>) -> Result<OtlpProtocol, OtlpError> {
     let choices = [("grpc", OtlpProtocol::Grpc), ("http/protobuf", OtlpProtocol::HttpProtobuf)];
-    let names = ["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"];
-    if let Some(protocol) = env.choice(names, &choices, "grpc or http/protobuf")? {
+    if let Some(protocol) = env.choice(names.protocol, &choices, "grpc or http/protobuf")? {
         return Ok(protocol);
     }
     let port = authority(endpoint).rsplit_once(':').and_then(|(_, port)| port.parse().ok());
@@ -105,12 +125,11 @@ fn protocol_of(endpoint: &str, env: &Env<'_>) -> Result<OtlpProtocol, OtlpError>
 }
 
 /// The endpoint with its scheme; where it has none, `OTEL_EXPORTER_OTLP_INSECURE` may give it, for gRPC alone.
-fn with_scheme(endpoint: String, protocol: OtlpProtocol, env: &Env<'_>) -> Result<String, OtlpError> {
+fn with_scheme(endpoint: String, protocol: OtlpProtocol, names: &Names, env: &Env<'_>) -> Result<String, OtlpError> {
     if endpoint.starts_with("http://") || endpoint.starts_with("https://") {
         return Ok(endpoint);
     }
-    let names = ["OTEL_EXPORTER_OTLP_TRACES_INSECURE", "OTEL_EXPORTER_OTLP_INSECURE"];
-    let scheme = env.choice(names, &[("true", "http"), ("false", "https")], "true or false")?;
+    let scheme = env.choice(names.insecure, &[("true", "http"), ("false", "https")], "true or false")?;
     match scheme {
         Some(scheme) if protocol == OtlpProtocol::Grpc && !endpoint.contains("://") => {
             Ok(format!("{scheme}://{endpoint}"))
@@ -119,20 +138,24 @@ fn with_scheme(endpoint: String, protocol: OtlpProtocol, env: &Env<'_>) -> Resul
     }
 }
 
-fn timeout(env: &Env<'_>) -> Result<Duration, OtlpError> {
-    let names = ["OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT"];
-    let export = milliseconds(env.number(names, &MILLISECONDS)?).unwrap_or(TIMEOUT);
-    let processor = milliseconds(env.number(["OTEL_BSP_EXPORT_TIMEOUT"], &MILLISECONDS)?);
+fn timeout(names: &Names, env: &Env<'_>) -> Result<Duration, OtlpError> {
+    let export = milliseconds(env.number(names.timeout, &MILLISECONDS)?).unwrap_or(TIMEOUT);
+    let processor = milliseconds(env.number([names.processor_timeout], &MILLISECONDS)?);
     Ok(processor.map_or(export, |processor| processor.min(export)))
 }
 
 /// The queue's measures.
-pub(super) fn queue(env: &Env<'_>) -> Result<Queue, OtlpError> {
-    let sizes = (1..=65_536, "a number of spans from 1 to 65536");
-    let capacity = env.number(["OTEL_BSP_MAX_QUEUE_SIZE"], &sizes)?.unwrap_or(QUEUE);
-    let batches = (1..=capacity, "a number of spans from 1 to OTEL_BSP_MAX_QUEUE_SIZE");
-    let batch = env.number(["OTEL_BSP_MAX_EXPORT_BATCH_SIZE"], &batches)?.unwrap_or(BATCH.min(capacity));
-    let delay = milliseconds(env.number(["OTEL_BSP_SCHEDULE_DELAY"], &MILLISECONDS)?).unwrap_or(DELAY);
+pub(super) fn queue(signal: Signal, env: &Env<'_>) -> Result<Queue, OtlpError> {
+    let names = signal.names();
+    let default = match signal {
+        Signal::Traces => Queue::TRACES,
+        Signal::Logs => Queue::LOGS,
+    };
+    let (size, legal) = names.queue;
+    let capacity = env.number([size], &(1..=65_536, legal))?.unwrap_or(default.capacity);
+    let (size, legal) = names.batch;
+    let batch = env.number([size], &(1..=capacity, legal))?.unwrap_or(default.batch.min(capacity));
+    let delay = milliseconds(env.number([names.delay], &MILLISECONDS)?).unwrap_or(default.delay);
     Ok(Queue { capacity, batch, delay })
 }
 

@@ -7,6 +7,7 @@ use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 use ureq::tls::{ClientCert, PemItem, PrivateKey, RootCerts, TlsConfig, parse_pem};
 
 use super::OtlpError;
+use super::signal::Names;
 use super::variables::{Env, Setting};
 
 /// PEM texts; what is not given is the system's business, or nobody's.
@@ -35,13 +36,9 @@ struct Pem {
 }
 
 /// Reads the files that the variables name.
-pub(super) fn files(env: &Env<'_>) -> Result<TlsFiles, OtlpError> {
-    let authorities =
-        env.first(["OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE", "OTEL_EXPORTER_OTLP_CERTIFICATE"]).map(read).transpose()?;
-    let certificate =
-        env.first(["OTEL_EXPORTER_OTLP_TRACES_CLIENT_CERTIFICATE", "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE"]);
-    let key = env.first(["OTEL_EXPORTER_OTLP_TRACES_CLIENT_KEY", "OTEL_EXPORTER_OTLP_CLIENT_KEY"]);
-    let identity = match (certificate, key) {
+pub(super) fn files(names: &Names, env: &Env<'_>) -> Result<TlsFiles, OtlpError> {
+    let authorities = env.first(names.certificate).map(read).transpose()?;
+    let identity = match (env.first(names.client_certificate), env.first(names.client_key)) {
         (None, None) => None,
         (Some(certificate), Some(key)) => Some((read(certificate)?, read(key)?)),
         (Some((given, _)), None) => return Err(OtlpError::Alone { given, missing: "OTEL_EXPORTER_OTLP_CLIENT_KEY" }),

@@ -2,10 +2,12 @@
 
 use std::ops::RangeInclusive;
 
+use serde::Serialize;
+
 use super::OtlpError;
 
 /// One variable, or a group with one meaning.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct VariableInfo {
     /// Its name; `(TRACES_)` may be left out or not, and the variable with it wins.
     pub name: &'static str,
@@ -23,7 +25,7 @@ const fn ignored(name: &'static str, meaning: &'static str) -> VariableInfo {
     VariableInfo { name, meaning, is_honoured: false }
 }
 
-/// What the specification names for traces. A value that cannot be used ends the start with an error that says which
+/// What the specification names for traces and logs. A value that cannot be used ends the start with an error that says which
 /// can; an empty one counts as unset.
 pub const VARIABLES: &[VariableInfo] = &[
     honoured(
@@ -32,36 +34,52 @@ pub const VARIABLES: &[VariableInfo] = &[
          one.",
     ),
     honoured(
-        "OTEL_EXPORTER_OTLP_(TRACES_)PROTOCOL",
-        "`grpc` or `http/protobuf`, if `--otlp-traces-protocol` does not say it. Neither said: HTTP for port 4318, else \
-         gRPC.",
+        "OTEL_EXPORTER_OTLP_LOGS_ENDPOINT",
+        "Where log records go, if `--otlp-logs-endpoint` does not say it. The general one is for them only with \
+         `OTEL_LOGS_EXPORTER=otlp`; over HTTP, `/v1/logs` is added to it.",
     ),
     honoured(
-        "OTEL_EXPORTER_OTLP_(TRACES_)HEADERS",
+        "OTEL_EXPORTER_OTLP_(TRACES_)PROTOCOL, OTEL_EXPORTER_OTLP_LOGS_PROTOCOL",
+        "`grpc` or `http/protobuf`, if `--otlp-traces-protocol` or `--otlp-logs-protocol` does not say it. Neither said: \
+         HTTP for port 4318, else gRPC.",
+    ),
+    honoured(
+        "OTEL_EXPORTER_OTLP_(TRACES_)HEADERS, OTEL_EXPORTER_OTLP_LOGS_HEADERS",
         "`key=value` pairs, separated by commas, sent with each export: the place for tokens.",
     ),
     honoured(
-        "OTEL_EXPORTER_OTLP_(TRACES_)TIMEOUT",
+        "OTEL_EXPORTER_OTLP_(TRACES_)TIMEOUT, OTEL_EXPORTER_OTLP_LOGS_TIMEOUT",
         "Milliseconds, 1 to 600000, that an export may take, retries included; 10000 by default.",
     ),
-    honoured("OTEL_EXPORTER_OTLP_(TRACES_)COMPRESSION", "`gzip` or `none`, the default."),
     honoured(
-        "OTEL_EXPORTER_OTLP_(TRACES_)CERTIFICATE",
+        "OTEL_EXPORTER_OTLP_(TRACES_)COMPRESSION, OTEL_EXPORTER_OTLP_LOGS_COMPRESSION",
+        "`gzip` or `none`, the default.",
+    ),
+    honoured(
+        "OTEL_EXPORTER_OTLP_(TRACES_)CERTIFICATE, OTEL_EXPORTER_OTLP_LOGS_CERTIFICATE",
         "A PEM file with the authorities that an `https` collector is checked against, in the place of the system's.",
     ),
     honoured(
-        "OTEL_EXPORTER_OTLP_(TRACES_)CLIENT_CERTIFICATE",
+        "OTEL_EXPORTER_OTLP_(TRACES_)CLIENT_CERTIFICATE, OTEL_EXPORTER_OTLP_LOGS_CLIENT_CERTIFICATE",
         "A PEM file with the certificate, and what it hangs on, that the server shows to an `https` collector. With a \
          key.",
     ),
-    honoured("OTEL_EXPORTER_OTLP_(TRACES_)CLIENT_KEY", "A PEM file with its private key."),
     honoured(
-        "OTEL_EXPORTER_OTLP_(TRACES_)INSECURE",
+        "OTEL_EXPORTER_OTLP_(TRACES_)CLIENT_KEY, OTEL_EXPORTER_OTLP_LOGS_CLIENT_KEY",
+        "A PEM file with its private key.",
+    ),
+    honoured(
+        "OTEL_EXPORTER_OTLP_(TRACES_)INSECURE, OTEL_EXPORTER_OTLP_LOGS_INSECURE",
         "For a gRPC endpoint without a scheme: `true` means `http`, `false` `https`. Unset, such an endpoint is an \
          error.",
     ),
     honoured("OTEL_SDK_DISABLED", "`true`: nothing is exported."),
     honoured("OTEL_TRACES_EXPORTER", "`otlp`, the default, or `none`."),
+    honoured(
+        "OTEL_LOGS_EXPORTER",
+        "`otlp` or `none`. Not said: log records go only to an endpoint that is meant for them. `otlp` without any \
+         endpoint: to `http://localhost:4317`.",
+    ),
     honoured(
         "OTEL_TRACES_SAMPLER",
         "If `--trace-ratio` does not say it: `parentbased_always_on` (the default), `parentbased_always_off`, \
@@ -81,7 +99,13 @@ pub const VARIABLES: &[VariableInfo] = &[
         "Milliseconds, 1 to 600000, that a span waits for company; 250 by default, because somebody waits for the \
          trace.",
     ),
-    honoured("OTEL_BSP_EXPORT_TIMEOUT", "As `OTEL_EXPORTER_OTLP_TIMEOUT`; the shorter one holds."),
+    honoured("OTEL_BLRP_MAX_QUEUE_SIZE", "Log records that may wait for export, 1 to 65536; 2048 by default."),
+    honoured("OTEL_BLRP_MAX_EXPORT_BATCH_SIZE", "Records of one export, at most those of the queue; 512 by default."),
+    honoured("OTEL_BLRP_SCHEDULE_DELAY", "Milliseconds, 1 to 600000, that a record waits for company; 500 by default."),
+    honoured(
+        "OTEL_BSP_EXPORT_TIMEOUT, OTEL_BLRP_EXPORT_TIMEOUT",
+        "As `OTEL_EXPORTER_OTLP_TIMEOUT`, of spans and of records; the shorter one holds.",
+    ),
     honoured(
         "OTEL_(SPAN_)ATTRIBUTE_VALUE_LENGTH_LIMIT",
         "Bytes of a text in a span; at most, and by default, 512. The variable with `SPAN_` wins.",
@@ -91,7 +115,7 @@ pub const VARIABLES: &[VariableInfo] = &[
         "Attributes, events and links of one span; 128 by default, which none of ours reaches but by its events.",
     ),
     honoured("OTEL_SERVICE_NAME", "The frontend's `service.name`; the engine's is the same with `-engine`."),
-    honoured("OTEL_RESOURCE_ATTRIBUTES", "More about the process, on every span."),
+    honoured("OTEL_RESOURCE_ATTRIBUTES", "More about the process, on every span and record."),
     ignored("OTEL_LOG_LEVEL", "`--log-level` says it."),
     ignored("OTEL_METRICS_EXPORTER, OTEL_EXPORTER_OTLP_METRICS_*", "Metrics are scraped from `/metrics`."),
     ignored("OTEL_EXPORTER_ZIPKIN_*, OTEL_EXPORTER_JAEGER_*", "OTLP only; both take it."),
@@ -99,6 +123,10 @@ pub const VARIABLES: &[VariableInfo] = &[
     ignored(
         "OTEL_ATTRIBUTE_COUNT_LIMIT, OTEL_EVENT_ATTRIBUTE_COUNT_LIMIT, OTEL_LINK_ATTRIBUTE_COUNT_LIMIT",
         "The library does not read them; no span of ours has so many.",
+    ),
+    ignored(
+        "OTEL_LOGRECORD_ATTRIBUTE_COUNT_LIMIT, OTEL_LOGRECORD_ATTRIBUTE_VALUE_LENGTH_LIMIT",
+        "The library does not read them.",
     ),
 ];
 

@@ -2,43 +2,26 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Write as _;
-use std::io::Read as _;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use axum::body::Bytes;
-use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
-use axum::response::{IntoResponse, Response as HttpResponse};
-use axum::routing::post;
-use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{TraceService, TraceServiceServer};
-use opentelemetry_proto::tonic::collector::trace::v1::{ExportTraceServiceRequest, ExportTraceServiceResponse};
-use opentelemetry_proto::tonic::common::v1::any_value::Value;
-use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
+use opentelemetry_proto::tonic::logs::v1::LogRecord;
 use opentelemetry_proto::tonic::trace::v1::span::Event;
 use opentelemetry_proto::tonic::trace::v1::{Span, status::StatusCode as SpanStatus};
-use prost::Message;
 use radiosonde::telemetry::OtlpProtocol;
 use radiosonde::telemetry::spans::names::EVENTS;
 use tokio::sync::{oneshot, watch};
-use tokio_rustls::TlsAcceptor;
-use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use tokio_rustls::rustls::server::WebPkiClientVerifier;
-use tokio_rustls::rustls::{RootCertStore, ServerConfig};
-use tokio_rustls::server::TlsStream;
-use tonic::codec::CompressionEncoding;
-use tonic::transport::server::TcpIncoming;
-use tonic::transport::{Certificate, Identity, ServerTlsConfig};
-use tonic::{Request, Response, Status};
+
+// The path is written out because other test binaries take this file in by its path.
+#[path = "collector/wire.rs"]
+mod wire;
+
+use wire::{Store, serve_grpc, serve_http, text};
 
 /// Clocks of one process are read one after the other: how far a child may seem to reach beyond its parent.
 const TOLERANCE_NANOS: u64 = 5_000_000;
-
-/// So many spans at least are kept: more than any test looks back at, and few enough for a run of an hour.
-const KEPT: usize = 50_000;
 
 /// One span as it came over the wire.
 #[derive(Debug, Clone)]
@@ -100,11 +83,42 @@ impl Setup {
     }
 }
 
+/// One log record as it came over the wire.
+#[derive(Debug, Clone)]
+pub struct SeenRecord {
+    /// Attributes of the process that wrote it.
+    pub resource: BTreeMap<String, String>,
+    /// Its own attributes.
+    pub attributes: BTreeMap<String, String>,
+    /// Headers of the export that it came with.
+    pub headers: BTreeMap<String, String>,
+    /// The rest.
+    pub record: LogRecord,
+}
+
+impl SeenRecord {
+    /// Its text.
+    pub fn message(&self) -> String {
+        text(self.record.body.clone())
+    }
+
+    /// The trace id in hexadecimal; empty outside of any span.
+    pub fn trace_id(&self) -> String {
+        hex(&self.record.trace_id)
+    }
+
+    /// The id of the span that it was written in.
+    pub fn span_id(&self) -> String {
+        hex(&self.record.span_id)
+    }
+}
+
 /// A running collector; it stops when this is dropped.
 pub struct Collector {
     address: SocketAddr,
     gate: watch::Sender<bool>,
     seen: watch::Receiver<Vec<Seen>>,
+    records: watch::Receiver<Vec<SeenRecord>>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -122,7 +136,8 @@ impl Collector {
         listener.set_nonblocking(true).expect("tokio wants a non-blocking socket");
         let (sender, seen) = watch::channel(Vec::new());
         let (gate, is_open) = watch::channel(setup.is_open);
-        let store = Store { spans: Arc::new(sender), is_open };
+        let (record_sender, records) = watch::channel(Vec::new());
+        let store = Store { spans: Arc::new(sender), records: Arc::new(record_sender), is_open };
         let (stop, stopped) = oneshot::channel();
         let thread = thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime starts");
@@ -134,7 +149,7 @@ impl Collector {
                 }
             });
         });
-        Self { address, gate, seen, stop: Some(stop), thread: Some(thread) }
+        Self { address, gate, seen, records, stop: Some(stop), thread: Some(thread) }
     }
 
     /// Answers from now on, also what waits for an answer.
@@ -155,6 +170,21 @@ impl Collector {
     /// All spans so far.
     pub fn spans(&self) -> Vec<Seen> {
         self.seen.borrow().clone()
+    }
+
+    /// All log records so far.
+    pub fn records(&self) -> Vec<SeenRecord> {
+        self.records.borrow().clone()
+    }
+
+    /// Waits until `enough` holds for all log records so far; after `timeout` the test fails with the texts that came.
+    pub async fn wait_records(&self, timeout: Duration, enough: impl Fn(&[SeenRecord]) -> bool) -> Vec<SeenRecord> {
+        let mut records = self.records.clone();
+        let waited = tokio::time::timeout(timeout, records.wait_for(|records| enough(records))).await.is_ok();
+        let records = self.records();
+        let texts: Vec<_> = records.iter().map(SeenRecord::message).collect();
+        assert!(waited, "not enough after {timeout:?}; {} records came: {texts:?}", texts.len());
+        records
     }
 
     /// Waits until `enough` holds for all spans so far; after `timeout` the test fails with the names that came.
@@ -259,169 +289,6 @@ fn inside(child: &Span, parent: &Span) {
     assert!(late <= TOLERANCE_NANOS, "{name} ends {late} ns after {around}");
 }
 
-#[derive(Clone)]
-struct Store {
-    spans: Arc<watch::Sender<Vec<Seen>>>,
-    is_open: watch::Receiver<bool>,
-}
-
-impl Store {
-    async fn wait_until_open(&self) {
-        // An early error means that the test is over.
-        let _ = self.is_open.clone().wait_for(|is_open| *is_open).await;
-    }
-
-    fn keep(&self, request: ExportTraceServiceRequest, headers: &HeaderMap) {
-        let name_and_text = |(name, value): (&HeaderName, &HeaderValue)| {
-            (name.to_string(), String::from_utf8_lossy(value.as_bytes()).into_owned())
-        };
-        let headers: BTreeMap<_, _> = headers.iter().map(name_and_text).collect();
-        self.spans.send_modify(|all| {
-            if all.len() > 2 * KEPT {
-                all.drain(..all.len() - KEPT);
-            }
-            for of_process in request.resource_spans {
-                let resource = attributes(of_process.resource.map(|resource| resource.attributes).unwrap_or_default());
-                for span in of_process.scope_spans.into_iter().flat_map(|of_scope| of_scope.spans) {
-                    all.push(Seen {
-                        resource: resource.clone(),
-                        attributes: attributes(span.attributes.clone()),
-                        headers: headers.clone(),
-                        span,
-                    });
-                }
-            }
-        });
-    }
-}
-
-#[tonic::async_trait]
-impl TraceService for Store {
-    async fn export(
-        &self,
-        request: Request<ExportTraceServiceRequest>,
-    ) -> Result<Response<ExportTraceServiceResponse>, Status> {
-        self.wait_until_open().await;
-        let (metadata, _, message) = request.into_parts();
-        self.keep(message, &metadata.into_headers());
-        Ok(Response::new(ExportTraceServiceResponse::default()))
-    }
-}
-
-async fn serve_grpc(listener: tokio::net::TcpListener, tls: Option<Tls>, store: Store, stopped: oneshot::Receiver<()>) {
-    let service = TraceServiceServer::new(store).accept_compressed(CompressionEncoding::Gzip);
-    let mut builder = tonic::transport::Server::builder();
-    if let Some(Tls { identity: (certificate, key), client_authority }) = tls {
-        let config = ServerTlsConfig::new()
-            .identity(Identity::from_pem(certificate, key))
-            .client_ca_root(Certificate::from_pem(client_authority));
-        builder = builder.tls_config(config).expect("the certificates are sound");
-    }
-    let server = builder.add_service(service);
-    tokio::select! {
-        served = server.serve_with_incoming(TcpIncoming::from(listener)) => served.expect("gRPC is served"),
-        _ = stopped => {}
-    }
-}
-
-async fn serve_http(listener: tokio::net::TcpListener, tls: Option<Tls>, store: Store, stopped: oneshot::Receiver<()>) {
-    let take = move |headers: HeaderMap, body: Bytes| async move {
-        store.wait_until_open().await;
-        take_http(&store, &headers, &body)
-    };
-    let app = axum::Router::new().route("/v1/traces", post(take));
-    let serve = async {
-        match tls {
-            Some(tls) => axum::serve(TlsListener { listener, acceptor: acceptor(&tls) }, app).await,
-            None => axum::serve(listener, app).await,
-        }
-    };
-    tokio::select! {
-        served = serve => served.expect("HTTP is served"),
-        _ = stopped => {}
-    }
-}
-
-/// Connections whose handshake has succeeded; the others are turned away.
-struct TlsListener {
-    listener: tokio::net::TcpListener,
-    acceptor: TlsAcceptor,
-}
-
-impl axum::serve::Listener for TlsListener {
-    type Io = TlsStream<tokio::net::TcpStream>;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
-        loop {
-            let (stream, address) = self.listener.accept().await.expect("connections come");
-            if let Ok(stream) = self.acceptor.accept(stream).await {
-                return (stream, address);
-            }
-        }
-    }
-
-    fn local_addr(&self) -> std::io::Result<SocketAddr> {
-        self.listener.local_addr()
-    }
-}
-
-fn acceptor(tls: &Tls) -> TlsAcceptor {
-    let (certificate, key) = &tls.identity;
-    let certificate = CertificateDer::from_pem_slice(certificate.as_bytes()).expect("a certificate");
-    let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).expect("a key");
-    let mut authorities = RootCertStore::empty();
-    let authority = CertificateDer::from_pem_slice(tls.client_authority.as_bytes()).expect("a certificate");
-    authorities.add(authority).expect("it is an authority's");
-    let clients = WebPkiClientVerifier::builder(Arc::new(authorities)).build().expect("there is an authority");
-    let config = ServerConfig::builder().with_client_cert_verifier(clients);
-    TlsAcceptor::from(Arc::new(config.with_single_cert(vec![certificate], key).expect("the key fits")))
-}
-
-fn take_http(store: &Store, headers: &HeaderMap, body: &[u8]) -> HttpResponse {
-    const PROTOBUF: &str = "application/x-protobuf";
-    if headers.get(CONTENT_TYPE).is_none_or(|kind| kind != PROTOBUF) {
-        return StatusCode::UNSUPPORTED_MEDIA_TYPE.into_response();
-    }
-    let mut plain = Vec::new();
-    let body = if headers.get(CONTENT_ENCODING).is_some_and(|encoding| encoding == "gzip") {
-        flate2::read::GzDecoder::new(body).read_to_end(&mut plain).expect("the body is gzip");
-        &plain
-    } else {
-        body
-    };
-    match ExportTraceServiceRequest::decode(body) {
-        Ok(request) => {
-            store.keep(request, headers);
-            ([(CONTENT_TYPE, PROTOBUF)], ExportTraceServiceResponse::default().encode_to_vec()).into_response()
-        }
-        Err(error) => (StatusCode::BAD_REQUEST, error.to_string()).into_response(),
-    }
-}
-
-fn attributes(pairs: Vec<KeyValue>) -> BTreeMap<String, String> {
-    let mut map = BTreeMap::new();
-    for pair in pairs {
-        let before = map.insert(pair.key.clone(), text(pair.value));
-        assert!(before.is_none(), "attribute {} is set twice", pair.key);
-    }
-    map
-}
-
-fn text(value: Option<AnyValue>) -> String {
-    match value.and_then(|value| value.value) {
-        Some(Value::StringValue(text)) => text,
-        Some(Value::BoolValue(value)) => value.to_string(),
-        Some(Value::IntValue(value)) => value.to_string(),
-        Some(Value::DoubleValue(value)) => value.to_string(),
-        Some(Value::ArrayValue(array)) => {
-            let values: Vec<_> = array.values.into_iter().map(|value| text(Some(value))).collect();
-            format!("[{}]", values.join(","))
-        }
-        other => format!("{other:?}"),
-    }
-}
-
 fn hex(id: &[u8]) -> String {
     id.iter().fold(String::new(), |mut text, byte| {
         write!(text, "{byte:02x}").expect("a string takes all");
@@ -430,11 +297,14 @@ fn hex(id: &[u8]) -> String {
 }
 
 /// Each test binary uses its part of this file; here is a use of all of it, so that none is called dead.
-const _: fn(&Collector, &Seen) = |collector, seen| {
+const _: fn(&Collector, &Seen, &SeenRecord) = |collector, seen, record| {
     let _ = (collector.endpoint(), collector.address(), collector.tree("", &[]), &seen.resource, &seen.headers);
     let tls = Tls { identity: (String::new(), String::new()), client_authority: String::new() };
     drop(Collector::start_as(Setup { tls: Some(tls), ..Setup::of(OtlpProtocol::Grpc) }));
     collector.open();
+    let _ = (collector.records(), &record.resource, &record.attributes, &record.headers);
+    let _ = (record.trace_id(), record.span_id());
+    drop(collector.wait_records(Duration::ZERO, |_| true));
     collector.well_formed("", None);
     drop(collector.wait(Duration::ZERO, |_| true));
 };

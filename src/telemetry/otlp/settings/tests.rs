@@ -11,8 +11,18 @@ fn with<T>(variables: Variables<'_>, ask: impl FnOnce(&Env<'_>) -> T) -> T {
 }
 
 fn check(flag: Option<&str>, protocol: Option<OtlpProtocol>, variables: Variables<'_>, want: &str) {
-    let config = OtlpConfig { endpoint: flag.map(str::to_owned), protocol, ..OtlpConfig::default() };
-    let got = match with(variables, |env| destination(&config, env)) {
+    check_signal(Signal::Traces, flag, protocol, variables, want);
+}
+
+fn check_signal(
+    signal: Signal,
+    flag: Option<&str>,
+    protocol: Option<OtlpProtocol>,
+    variables: Variables<'_>,
+    want: &str,
+) {
+    let config = OtlpConfig { endpoint: flag.map(str::to_owned), protocol };
+    let got = match with(variables, |env| destination(signal, &config, env)) {
         Ok(None) => "nowhere".to_owned(),
         Ok(Some(to)) => format!("{:?} {}", to.protocol, to.endpoint),
         Err(error) => error.to_string(),
@@ -66,6 +76,47 @@ fn switches() {
 }
 
 #[test]
+fn logs_are_sent_only_where_they_are_meant_to_be() {
+    const LOGS: &str = "OTEL_EXPORTER_OTLP_LOGS_ENDPOINT";
+    const EXPORTER: &str = "OTEL_LOGS_EXPORTER";
+    let check = |flag, variables: Variables<'_>, want| check_signal(Signal::Logs, flag, None, variables, want);
+    check(None, &[], "nowhere");
+    check(None, &[(ALL, "http://c:4317"), (TRACES, "http://t:4317")], "nowhere");
+    check(None, &[(ALL, "http://c:4318"), (EXPORTER, "otlp")], "HttpProtobuf http://c:4318/v1/logs");
+    check(None, &[(EXPORTER, "otlp")], "Grpc http://localhost:4317");
+    check(None, &[(LOGS, "http://l:4317"), (ALL, "http://c:4317")], "Grpc http://l:4317");
+    check(None, &[(LOGS, "http://l:4318/own/path")], "HttpProtobuf http://l:4318/own/path");
+    check(Some("http://f:4318"), &[(LOGS, "http://l:4317")], "HttpProtobuf http://f:4318/v1/logs");
+    check(Some("http://f:4317"), &[(EXPORTER, "none")], "nowhere");
+    check(Some("http://f:4317"), &[("OTEL_SDK_DISABLED", "true")], "nowhere");
+    check(Some("http://f:4317"), &[("OTEL_TRACES_EXPORTER", "none")], "Grpc http://f:4317");
+    let refused = "OTEL_LOGS_EXPORTER='console' is not supported: use otlp or none";
+    check(Some("http://f:4317"), &[(EXPORTER, "console")], refused);
+}
+
+/// What is said of one signal is not said of the other.
+#[test]
+fn signals_have_variables_of_their_own() {
+    const KEY: &str = "OTEL_EXPORTER_OTLP_LOGS_CLIENT_KEY";
+    let logs = |variables: Variables<'_>| details(Signal::Logs, variables);
+    assert_eq!(logs(&[("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "700"), ("OTEL_BSP_EXPORT_TIMEOUT", "400")]), "10s None");
+    assert_eq!(
+        logs(&[("OTEL_EXPORTER_OTLP_LOGS_TIMEOUT", "700"), ("OTEL_EXPORTER_OTLP_TIMEOUT", "500")]),
+        "700ms None"
+    );
+    assert_eq!(logs(&[("OTEL_BLRP_EXPORT_TIMEOUT", "400")]), "400ms None");
+    assert_eq!(logs(&[("OTEL_EXPORTER_OTLP_LOGS_COMPRESSION", "gzip")]), "10s Gzip");
+    let http = [("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "grpc"), ("OTEL_EXPORTER_OTLP_LOGS_PROTOCOL", "http/protobuf")];
+    check_signal(Signal::Logs, Some("http://c:9"), None, &http, "HttpProtobuf http://c:9/v1/logs");
+    let insecure = [("OTEL_EXPORTER_OTLP_LOGS_INSECURE", "true")];
+    check_signal(Signal::Logs, Some("c:4317"), None, &insecure, "Grpc http://c:4317");
+    let alone =
+        format!("{KEY} is set and OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE is not: a client certificate needs both");
+    check_signal(Signal::Logs, Some("https://c:4317"), None, &[(KEY, "/nowhere")], &alone);
+    check(Some("https://c:4317"), None, &[(KEY, "/nowhere")], "Grpc https://c:4317");
+}
+
+#[test]
 fn a_scheme_that_is_not_said() {
     const INSECURE: &str = "OTEL_EXPORTER_OTLP_INSECURE";
     check(None, None, &[(ALL, "c:4317"), (INSECURE, "true")], "Grpc http://c:4317");
@@ -79,9 +130,9 @@ fn a_scheme_that_is_not_said() {
 }
 
 /// The whole of what else a destination has, or the error.
-fn details(variables: Variables<'_>) -> String {
-    let config = OtlpConfig { endpoint: Some("http://c:4317".to_owned()), ..OtlpConfig::default() };
-    match with(variables, |env| destination(&config, env)) {
+fn details(signal: Signal, variables: Variables<'_>) -> String {
+    let config = OtlpConfig { endpoint: Some("http://c:4317".to_owned()), protocol: None };
+    match with(variables, |env| destination(signal, &config, env)) {
         Ok(to) => to.map(|to| format!("{:?} {:?}", to.timeout, to.compression)).unwrap_or_default(),
         Err(error) => error.to_string(),
     }
@@ -89,6 +140,7 @@ fn details(variables: Variables<'_>) -> String {
 
 #[test]
 fn timeouts_and_compression() {
+    let details = |variables: Variables<'_>| details(Signal::Traces, variables);
     assert_eq!(details(&[]), "10s None");
     assert_eq!(details(&[("OTEL_EXPORTER_OTLP_TIMEOUT", "500")]), "500ms None");
     let both = [("OTEL_EXPORTER_OTLP_TIMEOUT", "500"), ("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "700")];
@@ -108,8 +160,8 @@ fn timeouts_and_compression() {
     }
 }
 
-fn queue_of(variables: Variables<'_>) -> String {
-    match with(variables, queue) {
+fn queue_of(signal: Signal, variables: Variables<'_>) -> String {
+    match with(variables, |env| queue(signal, env)) {
         Ok(Queue { capacity, batch, delay }) => format!("{capacity} {batch} {delay:?}"),
         Err(error) => error.to_string(),
     }
@@ -119,14 +171,26 @@ fn queue_of(variables: Variables<'_>) -> String {
 fn queues() {
     const SIZE: &str = "OTEL_BSP_MAX_QUEUE_SIZE";
     const EXPORT: &str = "OTEL_BSP_MAX_EXPORT_BATCH_SIZE";
-    assert_eq!(queue_of(&[]), "4096 512 250ms");
-    assert_eq!(queue_of(&[(SIZE, "100")]), "100 100 250ms", "a batch is no larger than the queue");
-    assert_eq!(queue_of(&[(SIZE, "100"), (EXPORT, "7"), ("OTEL_BSP_SCHEDULE_DELAY", "5000")]), "100 7 5s");
+    assert_eq!(queue_of(Signal::Traces, &[]), "4096 512 250ms");
+    assert_eq!(queue_of(Signal::Traces, &[(SIZE, "100")]), "100 100 250ms", "a batch is no larger than the queue");
+    assert_eq!(
+        queue_of(Signal::Traces, &[(SIZE, "100"), (EXPORT, "7"), ("OTEL_BSP_SCHEDULE_DELAY", "5000")]),
+        "100 7 5s"
+    );
     let sizes = "a number of spans from 1 to 65536";
-    assert_eq!(queue_of(&[(SIZE, "0")]), format!("{SIZE}='0' is not supported: use {sizes}"));
-    assert_eq!(queue_of(&[(SIZE, "65537")]), format!("{SIZE}='65537' is not supported: use {sizes}"));
+    assert_eq!(queue_of(Signal::Traces, &[(SIZE, "0")]), format!("{SIZE}='0' is not supported: use {sizes}"));
+    assert_eq!(queue_of(Signal::Traces, &[(SIZE, "65537")]), format!("{SIZE}='65537' is not supported: use {sizes}"));
+    assert_eq!(queue_of(Signal::Logs, &[(SIZE, "0")]), "2048 512 500ms", "what is said of spans");
+    const RECORDS: &str = "OTEL_BLRP_MAX_QUEUE_SIZE";
+    let own = [(RECORDS, "100"), ("OTEL_BLRP_MAX_EXPORT_BATCH_SIZE", "7"), ("OTEL_BLRP_SCHEDULE_DELAY", "5000")];
+    assert_eq!(queue_of(Signal::Logs, &own), "100 7 5s");
+    let wrong = format!("{RECORDS}='0' is not supported: use a number of records from 1 to 65536");
+    assert_eq!(queue_of(Signal::Logs, &[(RECORDS, "0")]), wrong);
     let batches = format!("a number of spans from 1 to {SIZE}");
-    assert_eq!(queue_of(&[(SIZE, "10"), (EXPORT, "11")]), format!("{EXPORT}='11' is not supported: use {batches}"));
+    assert_eq!(
+        queue_of(Signal::Traces, &[(SIZE, "10"), (EXPORT, "11")]),
+        format!("{EXPORT}='11' is not supported: use {batches}")
+    );
 }
 
 #[test]
@@ -203,12 +267,14 @@ fn no_variable_is_read_in_secret() {
         None
     };
     let env = Env(&look_up);
-    let config = OtlpConfig::default();
-    destination(&config, &env).unwrap();
-    destination(&OtlpConfig { endpoint: Some("https://c:1".to_owned()), ..config.clone() }, &env).unwrap();
-    destination(&OtlpConfig { endpoint: Some("c:1".to_owned()), ..config.clone() }, &env).unwrap_err();
-    policy(&config.sampling, &env).unwrap();
-    queue(&env).unwrap();
+    for signal in [Signal::Traces, Signal::Logs] {
+        destination(signal, &OtlpConfig::default(), &env).unwrap();
+        let to = |endpoint: &str| OtlpConfig { endpoint: Some(endpoint.to_owned()), protocol: None };
+        destination(signal, &to("https://c:1"), &env).unwrap();
+        destination(signal, &to("c:1"), &env).unwrap_err();
+        queue(signal, &env).unwrap();
+    }
+    policy(&SamplingConfig::default(), &env).unwrap();
     longest_text(&env).unwrap();
     continues_traces(&env).unwrap();
     let documented = |name: &str| {
