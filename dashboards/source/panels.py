@@ -86,7 +86,8 @@ class Panel:
         if self.links:
             panel["links"] = self.links
         if self.repeat:
-            panel |= {"repeat": self.repeat, "repeatDirection": "h", "maxPerRow": WIDTH // self.width}
+            # Grafana shares the whole width among the copies, so nothing else may stand beside them.
+            panel |= {"repeat": self.repeat, "repeatDirection": "h", "maxPerRow": 2}
         if self.interval:
             panel["interval"] = self.interval
         return panel

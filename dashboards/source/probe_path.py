@@ -57,7 +57,7 @@ def _ages() -> list[Panel]:
 def _probes() -> list[Panel]:
     ended = rate("radiosonde_health_probe_total")
     duration = "radiosonde_health_probe_duration_seconds"
-    answered = ('outcome="ok"',)
+    answered = ('outcome="ok"', 'branch=~"idle|busy"')
     return [
         lines("Probes by branch and outcome", "What did the probes meet? idle ran as a real request, busy was answered "
               "after a batch, none never reached a decision. Any timeout or engine_dead is a failure; the table above "
@@ -90,7 +90,7 @@ def _hops() -> Panel:
         "never ended counts up to the verdict. scheduler.inbox: a long or stuck step. waiting_queue: no batch forms. "
         "ipc: a side does not read. model_runner.forward: the model itself.",
         "s", Query(f"{spent} / on (instance) group_left () ({probes} > 0)", "{{hop}}"),
-        stacked=True, repeat="instance", width=12, height=9,
+        stacked=True, repeat="instance", width=24, height=9,
         links=[FAILED, document("What each hop is", "traces.md")],
     )
 

@@ -51,7 +51,7 @@ def _requests() -> list[Panel]:
     refused = rate("radiosonde_requests_rejected_total")
     return [
         lines("Requests by endpoint", "What is asked for? A sudden change of the mix explains most changes of latency.",
-              "reqps", Query(sum_by("instance, endpoint", rate("radiosonde_num_requests_total")),
+              "reqps", Query(f"{sum_by('instance, endpoint', rate('radiosonde_num_requests_total'))} > 0",
                              "{{instance}} {{endpoint}}"), stacked=True, width=8),
         lines("How requests end", "Do they end well? stop and length are good. abort: clients leave, often because it is too "
               "slow. error: the runtime failed them; the probe path says why.",
@@ -105,6 +105,6 @@ def _http() -> list[Panel]:
               links=[FAILED, runbook("RadiosondeErrorBudgetBurnFast")]),
         lines("Duration by route, p95", "Which route is slow, to the last byte? /readyz, /livez and /metrics take "
               "milliseconds whatever happens; if they do not, the host is starved.",
-              "s", Query(quantile(0.95, "instance, route", "radiosonde_http_request_duration_seconds"),
+              "s", Query(f"{quantile(0.95, 'instance, route', 'radiosonde_http_request_duration_seconds')} > 0",
                          "{{instance}} {{route}}"), log=True, width=8),
     ]

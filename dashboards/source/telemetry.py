@@ -74,7 +74,7 @@ def _prometheus() -> list[Panel]:
     return [
         stat("Watchdog", "Do the rules run? The watchdog always fires. No value: rules are not loaded or not evaluated, and "
              "no alert of ours can reach you.",
-             "none", Query('sum(ALERTS{alertname="RadiosondeWatchdog", alertstate="firing"}) or vector(0)', "fires"),
+             "none", Query('sum(ALERTS{alertname="RadiosondeWatchdog", alertstate="firing"}) or vector(0)', "watchdog"),
              thresholds=steps((None, RED), (1, GREEN)),
              mappings=[{"type": "value", "options": {"0": {"text": "silent", "index": 0},
                                                      "1": {"text": "fires", "index": 1}}}],

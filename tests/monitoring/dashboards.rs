@@ -145,6 +145,7 @@ fn of_panel(panel: &Value) -> Vec<String> {
         (description.contains('?') && description.len() > 60, "the description asks no question or gives no answer"),
         (UNITS.contains(&text(panel, "/fieldConfig/defaults/unit")), "unknown unit"),
         (panel["datasource"]["uid"] == "${datasource}", "the data source is not the variable"),
+        (panel.get("repeat").is_none() || panel["gridPos"]["w"] == COLUMNS, "its copies would lie on its neighbours"),
         (panel["targets"].as_array().is_some_and(|targets| !targets.is_empty()), "no query"),
     ];
     rules.into_iter().filter(|(holds, _)| !holds).map(|(_, breach)| breach.to_owned()).collect()

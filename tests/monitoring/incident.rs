@@ -101,7 +101,7 @@ fn write_histogram(text: &mut String, name: &str, labels: &str, metric: &Metric)
             sum = 0.0;
         }
         let seen = script::rate(name, labels, &moment) * SCRAPE as f64;
-        let typical = script::typical(name, labels);
+        let typical = script::typical(name, labels, &moment);
         for (count, edge) in counts.iter_mut().zip(edges.iter().chain([&f64::INFINITY])) {
             *count += seen * part_below(*edge, typical);
         }
@@ -137,13 +137,10 @@ fn write_other(text: &mut String, name: &str, kind: &str, labels: &str, value: f
     writeln!(text, "# TYPE {} {kind}", name.strip_suffix("_total").unwrap_or(name)).expect("a string takes all");
     for moment in moments() {
         let Some(value) = value(&moment) else { continue };
-        if labels.contains("job=") {
-            // Its own job and instance: once, not for each of ours.
-            if moment.instance == script::INSTANCES[0] {
-                writeln!(text, "{name}{{{labels}}} {value} {}", moment.time).expect("a string takes all");
-            }
-        } else {
+        if labels.is_empty() || labels.starts_with(',') {
             write_sample(text, name, &moment, labels, value);
+        } else if moment.instance == script::INSTANCES[0] {
+            writeln!(text, "{name}{{{labels}}} {value} {}", moment.time).expect("a string takes all");
         }
     }
 }

@@ -177,7 +177,7 @@ pub fn rate(name: &str, labels: &str, at: &Moment) -> f64 {
         "cached_tokens_total" => users * 20.0,
         "generation_tokens_total" | "inter_token_latency_seconds" => users * 90.0,
         "time_to_first_token_seconds" | "e2e_request_latency_seconds" | "queue_time_seconds" => users,
-        "num_retractions_total" => users * 0.01,
+        "num_retractions_total" => users * 0.001,
         "process_cpu_seconds_total" => 0.1,
         "engine_cpu_seconds_total" => users * 2.0,
         "trace_spans_exported_total" => 4.0,
@@ -191,10 +191,11 @@ pub fn rate(name: &str, labels: &str, at: &Moment) -> f64 {
 }
 
 /// The value near which most observations of a histogram lie.
-pub fn typical(name: &str, labels: &str) -> f64 {
+pub fn typical(name: &str, labels: &str, at: &Moment) -> f64 {
     let has = |text: &str| labels.contains(text);
     match name.trim_start_matches("radiosonde_") {
         _ if has("\"timeout\"") => LIMIT,
+        "health_probe_hop_duration_seconds" if has("scheduler.inbox") && at.is_stuck() => LIMIT,
         "health_probe_duration_seconds" if has("\"busy\"") => 0.07,
         "health_probe_duration_seconds" => 0.03,
         "health_probe_hop_duration_seconds" if has("forward") || has("return_health") => 0.02,
@@ -215,7 +216,8 @@ pub fn typical(name: &str, labels: &str) -> f64 {
 /// A value of somebody else at a moment; `None` where there is no sample.
 type Other = fn(&Moment) -> Option<f64>;
 
-/// Series that Prometheus adds: name, kind, labels beside those of the target, value.
+/// Series that Prometheus adds: name, kind, labels, value. Labels that begin with a comma stand beside job and instance
+/// of each target.
 pub const OF_OTHERS: &[(&str, &str, &str, Other)] = &[
     ("up", "gauge", "", |at| Some(f64::from(u8::from(at.is_scraped())))),
     ("scrape_duration_seconds", "gauge", "", |_| Some(0.004)),
@@ -227,6 +229,7 @@ pub const OF_OTHERS: &[(&str, &str, &str, Other)] = &[
          hop=\"scheduler.inbox\",cause=\"step_stuck\"",
         |at| (at.is_stuck() && at.since(STUCK_FROM) >= 60.0).then_some(1.0),
     ),
+    ("ALERTS", "gauge", "alertname=\"RadiosondeWatchdog\",alertstate=\"firing\",severity=\"none\"", |_| Some(1.0)),
     ("prometheus_rule_evaluation_failures_total", "counter", "job=\"prometheus\",instance=\"localhost:9090\"", |_| {
         Some(0.0)
     }),

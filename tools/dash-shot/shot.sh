@@ -14,7 +14,7 @@ trap 'kill $server $page 2>/dev/null || true; rm -rf "$incident"' EXIT
 prometheus --config.file="$incident/prometheus.yml" --storage.tsdb.path="$incident/database" \
     --storage.tsdb.retention.time=100y --web.listen-address=127.0.0.1:19091 --web.cors.origin='.*' 2>/dev/null &
 server=$!
-npm run --silent preview >/dev/null &
+node_modules/.bin/vite preview --host 127.0.0.1 --port 18080 --strictPort >/dev/null &
 page=$!
 until curl -fs -o /dev/null http://127.0.0.1:19091/-/ready && curl -fs -o /dev/null http://127.0.0.1:18080/; do sleep 0.2; done
 
@@ -27,5 +27,8 @@ shoot() { # uid, end, height
 }
 for board in ../../dashboards/*.json; do
     rows=$(python3 -c 'import json, sys; print(max(p["gridPos"]["y"] + p["gridPos"]["h"] for p in json.load(open(sys.argv[1]))["panels"]))' "$board")
-    shoot "$(basename "$board" .json)" "$end" $((rows * 38 + 50))
+    uid=$(basename "$board" .json) until=$end
+    # What somebody sees who has just been paged.
+    case $uid in radiosonde-overview | radiosonde-probe-path) until=$((sick + 30)) ;; esac
+    shoot "$uid" "$until" $((rows * 38 + 50))
 done

@@ -55,8 +55,8 @@ async function repeated(panels) {
   const answer = await (await fetch(`${page.prometheus}/api/v1/query?query=${encodeURIComponent('group by (instance) (radiosonde_build_info)')}&time=${page.at}`)).json();
   const instances = answer.data.result.map((one) => one.metric.instance).sort();
   return panels.flatMap((panel) => panel.repeat
-    ? instances.slice(0, panel.maxPerRow).map((instance, i) => ({ ...panel, id: `${panel.id}-${i}`, scoped: { instance },
-      title: panel.title.replace('$instance', instance), gridPos: { ...panel.gridPos, x: i * panel.gridPos.w } }))
+    ? instances.slice(0, panel.maxPerRow).map((instance, i, { length }) => ({ ...panel, id: `${panel.id}-${i}`, scoped: { instance },
+      title: panel.title.replace('$instance', instance), gridPos: { ...panel.gridPos, w: 24 / length, x: (24 * i) / length } }))
     : [panel]);
 }
 

@@ -53,7 +53,7 @@ function frame(page, one) {
     refId: one.query.refId,
     fields: [
       { name: 'Time', type: FieldType.time, values: times.map((time) => time * 1000) },
-      { name: 'Value', type: FieldType.number, values: times.map((time) => samples.get(time) ?? null),
+      { name: 'Value', type: FieldType.number, values: times.map((time) => (Number.isNaN(samples.get(time) ?? NaN) ? null : samples.get(time))),
         labels: one.metric, config: { displayNameFromDS: name } },
     ],
   });
