@@ -32,7 +32,7 @@ impl Drop for Prometheus {
 }
 
 impl Prometheus {
-    fn start(targets: &[String]) -> Self {
+    async fn start(targets: &[String]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let config = folder.path().join("prometheus.yml");
         let scrape = json!({
@@ -59,7 +59,10 @@ impl Prometheus {
             }
         });
         let address = address.recv_timeout(LIMIT).expect("Prometheus does not say where it listens");
-        Self { child, url: format!("http://{address}"), _folder: folder }
+        let prometheus = Self { child, url: format!("http://{address}"), _folder: folder };
+        let ready = format!("{}/-/ready", prometheus.url);
+        eventually(LIMIT, async || reqwest::get(&ready).await.is_ok_and(|answer| answer.status() == 200)).await;
+        prometheus
     }
 
     async fn get(&self, path: &str, query: &[(&str, &str)]) -> Value {
@@ -113,7 +116,7 @@ async fn prometheus_leads_from_a_bucket_to_the_probe() {
     generate(&server).await;
     let host = |url: String| url.strip_prefix("http://").unwrap().to_owned();
     let targets = [host(server.url("")), host(server.admin_url(""))];
-    let prometheus = Prometheus::start(&targets);
+    let prometheus = Prometheus::start(&targets).await;
     let both: BTreeSet<String> = targets.into();
     eventually(LIMIT, async || prometheus.instances("up == 1").await == both).await;
     for series in ["radiosonde_engine_up == 1", "process_cpu_seconds_total > 0", "radiosonde_build_info"] {
@@ -178,4 +181,22 @@ async fn sglang_names_are_there_for_those_who_want_them() {
 
     let usual = Server::start(&["--model=scripted"]).await.metrics().await;
     assert!(!usual.lines().any(|line| !line.starts_with('#') && line.split(['{', ' ']).next().unwrap().contains(':')));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_sampled_traces_are_pointed_to() {
+    let collector = Collector::start(OtlpProtocol::Grpc);
+    let endpoint = format!("--otlp-traces-endpoint={}", collector.endpoint());
+    let server = Server::start(&["--model=scripted", &endpoint]).await;
+    let (kept, dropped) = ("1".repeat(32), "2".repeat(32));
+    for (trace, flags) in [(&kept, "01"), (&dropped, "00")] {
+        let parent = format!("00-{trace}-3333333333333333-{flags}");
+        let probe = server.client().get(server.url("/health_generate")).header("traceparent", parent);
+        assert_eq!(probe.send().await.unwrap().status(), 200);
+    }
+    let (_, text) = page(&server, &server.admin_url("/metrics"), OPENMETRICS).await;
+    assert!(text.contains(&format!("# {{trace_id=\"{kept}\"}} ")) && !text.contains(&dropped), "{text}");
+    let durations = [("endpoint", "/health_generate"), ("outcome", "ok")];
+    let counted = server.metric_with("radiosonde_health_probe_duration_seconds_count", &durations).await;
+    assert_eq!(counted, 2.0, "both are counted");
 }

@@ -6,6 +6,7 @@ use super::AdminState;
 use crate::clock::{MonoNanos, WallAnchor};
 use crate::engine_view::{EngineSnapshot, Link};
 use crate::http_server::readiness::Standing;
+use crate::io_struct::Heartbeat;
 use crate::telemetry::metrics::{Limits, ProcessStats, ReadVitals, ServedInfo, Vitals};
 use crate::tokenizer_manager::ServedModel;
 
@@ -46,6 +47,7 @@ impl ReadVitals for FrontendVitals {
         let engine = manager.engine().snapshot();
         let (now, last) = (MonoNanos::now(), standing.last_receive);
         let heartbeat = engine.heartbeat;
+        let present = present(&engine);
         let model = manager.loaded_model();
         Vitals {
             status: standing.report.status,
@@ -59,12 +61,12 @@ impl ReadVitals for FrontendVitals {
             last_batch_result_age: engine.last_batch_result_age,
             loop_age: engine.loop_age,
             health_check_outputs_sent: heartbeat.health_check_outputs,
-            return_health_check_ipcs: heartbeat.return_health_check_ipcs.into(),
-            return_health_check_oldest: heartbeat.return_health_check_oldest.map(|oldest| now.since(oldest)),
-            scheduler_inbox: heartbeat.inbox.into(),
-            running: heartbeat.running.into(),
-            queued: heartbeat.waiting.into(),
-            kv_used_tokens: heartbeat.kv_used_tokens.into(),
+            return_health_check_ipcs: present.return_health_check_ipcs.into(),
+            return_health_check_oldest: present.return_health_check_oldest.map(|oldest| now.since(oldest)),
+            scheduler_inbox: present.inbox.into(),
+            running: present.running.into(),
+            queued: present.waiting.into(),
+            kv_used_tokens: present.kv_used_tokens.into(),
             max_total_num_tokens: model.as_ref().map_or(0, |model| model.info.max_total_tokens.into()),
             loop_iterations: heartbeat.loop_iterations,
             batches: heartbeat.batches,
@@ -72,7 +74,7 @@ impl ReadVitals for FrontendVitals {
             heartbeat_age: engine.heartbeat_age,
             engine_up: matches!(engine.link, Link::Connected { .. }) && model.is_some(),
             ipc_to_engine: manager.to_engine_depth() as u64,
-            ipc_to_frontend: heartbeat.outbox.into(),
+            ipc_to_frontend: present.outbox.into(),
             retractions: heartbeat.retractions,
             request_table: manager.table_len() as u64,
             flights: manager.ledger().under_way() as u64,
@@ -91,6 +93,11 @@ fn served(model: &ServedModel) -> ServedInfo {
         page_size,
         num_pages: model.info.max_total_tokens / page_size.max(1),
     }
+}
+
+/// What the engine holds. A dead one holds nothing, whatever it said last.
+fn present(engine: &EngineSnapshot) -> Heartbeat {
+    if matches!(engine.link, Link::Dead { .. }) { Heartbeat::default() } else { engine.heartbeat }
 }
 
 /// The kernel tells, whatever the engine does.

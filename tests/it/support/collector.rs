@@ -11,6 +11,7 @@ use opentelemetry_proto::tonic::logs::v1::LogRecord;
 use opentelemetry_proto::tonic::trace::v1::span::Event;
 use opentelemetry_proto::tonic::trace::v1::{Span, status::StatusCode as SpanStatus};
 use radiosonde::telemetry::OtlpProtocol;
+use radiosonde::telemetry::spans::names::EVENTS;
 use tokio::sync::{oneshot, watch};
 
 // The path is written out because other test binaries take this file in by its path.
@@ -255,8 +256,9 @@ fn draw(spans: &[Seen], top: &Seen, depth: usize, keys: &[&str], text: &mut Stri
     if !top.span.links.is_empty() {
         write!(text, " links={}", top.span.links.len()).expect("a string takes all");
     }
-    if !top.span.events.is_empty() {
-        write!(text, " [{}]", events(&top.span)).expect("a string takes all");
+    let events = events(&top.span);
+    if !events.is_empty() {
+        write!(text, " [{events}]").expect("a string takes all");
     }
     if let Some(message) = top.error() {
         write!(text, " ERROR{}{message}", if message.is_empty() { "" } else { " " }).expect("a string takes all");
@@ -267,14 +269,15 @@ fn draw(spans: &[Seen], top: &Seen, depth: usize, keys: &[&str], text: &mut Stri
     }
 }
 
-/// `prefill.chunk*3, retraction`
+/// `prefill.chunk*3, retraction`; log lines are left out.
 fn events(span: &Span) -> String {
-    let runs = span.events.chunk_by(|a, b| a.name == b.name);
-    let run = |run: &[Event]| match run.len() {
-        1 => run[0].name.clone(),
-        many => format!("{}*{many}", run[0].name),
+    let declared = |event: &&Event| EVENTS.iter().any(|known| known.name == event.name);
+    let names: Vec<_> = span.events.iter().filter(declared).map(|event| event.name.as_str()).collect();
+    let run = |run: &[&str]| match run.len() {
+        1 => run[0].to_owned(),
+        many => format!("{}*{many}", run[0]),
     };
-    runs.map(run).collect::<Vec<_>>().join(", ")
+    names.chunk_by(|a, b| a == b).map(run).collect::<Vec<_>>().join(", ")
 }
 
 fn inside(child: &Span, parent: &Span) {
