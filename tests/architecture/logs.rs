@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use proc_macro2::TokenStream;
 use radiosonde::telemetry::log::events::EVENTS;
 use syn::buffer::{Cursor, TokenBuffer};
+use syn::ext::IdentExt as _;
 use syn::parse::{Parse, ParseStream, Parser};
 use syn::punctuated::Punctuated;
 use syn::{Expr, Ident, LitStr, Token};
@@ -100,7 +101,7 @@ impl Parse for Part {
             return Ok(Self::Setting);
         }
         sigil(input)?;
-        let path = Punctuated::<Ident, Token![.]>::parse_separated_nonempty(input)?;
+        let path = Punctuated::<Ident, Token![.]>::parse_separated_nonempty_with(input, Ident::parse_any)?;
         if input.parse::<Option<Token![=]>>()?.is_some() {
             sigil(input)?;
             input.parse::<Expr>()?;

@@ -109,7 +109,7 @@ pub const EVENTS: &[LogEventInfo] = &[
     warn(
         "incident report not written",
         &["error", "path"],
-        "It is in memory, and lost when the server ends. Is the disk full?",
+        "It is in memory, and lost when the server ends. Look whether the disk is full.",
     ),
     warn(
         "incident reports are kept in memory alone",
