@@ -225,9 +225,9 @@ pub const OF_OTHERS: &[(&str, &str, &str, Other)] = &[
     (
         "ALERTS",
         "gauge",
-        ",alertname=\"RadiosondeProbesFailing\",alertstate=\"firing\",severity=\"critical\",\
+        ",alertname=\"RadiosondeStepStuck\",alertstate=\"firing\",severity=\"critical\",\
          hop=\"scheduler.inbox\",cause=\"step_stuck\"",
-        |at| (at.is_stuck() && at.since(STUCK_FROM) >= 60.0).then_some(1.0),
+        |at| (at.is_stuck() && at.since(STUCK_FROM) >= 45.0).then_some(1.0),
     ),
     ("ALERTS", "gauge", "alertname=\"RadiosondeWatchdog\",alertstate=\"firing\",severity=\"none\"", |_| Some(1.0)),
     ("prometheus_rule_evaluation_failures_total", "counter", "job=\"prometheus\",instance=\"localhost:9090\"", |_| {
