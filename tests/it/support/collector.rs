@@ -21,6 +21,7 @@ use opentelemetry_proto::tonic::trace::v1::span::Event;
 use opentelemetry_proto::tonic::trace::v1::{Span, status::StatusCode as SpanStatus};
 use prost::Message;
 use radiosonde::telemetry::OtlpProtocol;
+use radiosonde::telemetry::spans::names::EVENTS;
 use tokio::sync::{oneshot, watch};
 use tonic::codec::CompressionEncoding;
 use tonic::transport::server::TcpIncoming;
@@ -167,8 +168,9 @@ fn draw(spans: &[Seen], top: &Seen, depth: usize, keys: &[&str], text: &mut Stri
     if !top.span.links.is_empty() {
         write!(text, " links={}", top.span.links.len()).expect("a string takes all");
     }
-    if !top.span.events.is_empty() {
-        write!(text, " [{}]", events(&top.span)).expect("a string takes all");
+    let events = events(&top.span);
+    if !events.is_empty() {
+        write!(text, " [{events}]").expect("a string takes all");
     }
     if let Some(message) = top.error() {
         write!(text, " ERROR{}{message}", if message.is_empty() { "" } else { " " }).expect("a string takes all");
@@ -179,14 +181,12 @@ fn draw(spans: &[Seen], top: &Seen, depth: usize, keys: &[&str], text: &mut Stri
     }
 }
 
-/// `prefill.chunk*3, retraction`
+/// `prefill.chunk*3, retraction`; the log lines of a span are events too, and left out.
 fn events(span: &Span) -> String {
-    let runs = span.events.chunk_by(|a, b| a.name == b.name);
-    let run = |run: &[Event]| match run.len() {
-        1 => run[0].name.clone(),
-        many => format!("{}*{many}", run[0].name),
-    };
-    runs.map(run).collect::<Vec<_>>().join(", ")
+    let ours = |event: &&Event| EVENTS.iter().any(|known| known.name == event.name);
+    let names: Vec<&str> = span.events.iter().filter(ours).map(|event| event.name.as_str()).collect();
+    let run = |run: &[&str]| if run.len() == 1 { run[0].to_owned() } else { format!("{}*{}", run[0], run.len()) };
+    names.chunk_by(|a, b| a == b).map(run).collect::<Vec<_>>().join(", ")
 }
 
 fn inside(child: &Span, parent: &Span) {

@@ -189,10 +189,10 @@ async fn one_that_is_refused_for_its_input() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_that_is_retracted() {
-    // Two requests grow to 44 tokens each, and there is room for 64.
-    let traced = Traced::scripted("step_ms=5", &["--max-total-tokens=64"]).await;
-    let oldest = traced.keep_busy("oldest", 4, 40).await;
-    let answer = traced.post("/generate", &tokens(4, 40)).send().await.unwrap();
+    // Two requests grow to 84 tokens each, and there is room for 96.
+    let traced = Traced::scripted("step_ms=20", &["--max-total-tokens=96"]).await;
+    let oldest = traced.keep_busy("oldest", 4, 80).await;
+    let answer = traced.post("/generate", &tokens(4, 80)).send().await.unwrap();
     assert_eq!(answer.status().as_u16(), 200);
     traced
         .check(
