@@ -16,7 +16,7 @@ use radiosonde::io_struct::{EngineEvent, PrefillChunk, Purpose, Rid, StepInfo};
 use radiosonde::probe_ledger::ProbeLedger;
 use radiosonde::telemetry::labels::{Hop, RequestEndpoint, RequestOutcome, StepPhase};
 use radiosonde::telemetry::spans::{self, CallAttributes, Caller, RequestAttributes, StreamSpan};
-use radiosonde::telemetry::{LogConfig, Metrics, OtlpConfig, OtlpProtocol, Tracers, log};
+use radiosonde::telemetry::{LogConfig, LogExport, Metrics, OtlpConfig, OtlpProtocol, SamplingConfig, Tracers, log};
 
 const ROUNDS: u32 = 20;
 const REQUESTS: u32 = 500;
@@ -111,11 +111,14 @@ fn measure(what: &str, ledger: &ProbeLedger, chunks: u64) {
 fn run(name: &str, endpoint: Option<String>) {
     let metrics = Metrics::new().unwrap();
     let config = OtlpConfig { endpoint, protocol: Some(OtlpProtocol::HttpProtobuf) };
-    let tracers = Arc::new(Tracers::new(&config, metrics.exports.clone()).unwrap());
+    let tracers = Arc::new(Tracers::new(&config, &SamplingConfig::default(), metrics.exports.clone()).unwrap());
+    let logs = LogExport::new(&OtlpConfig::default(), metrics.logs.clone()).unwrap();
     tracers.engine_started(4711);
     let subscriber = log::subscriber(
         &LogConfig { filter: "off".to_owned(), ..LogConfig::default() },
         tracers.frontend(),
+        &logs,
+        &metrics.logs,
         std::io::sink,
     );
     let ledger = ProbeLedger::new(Arc::clone(&tracers));

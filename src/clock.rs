@@ -48,11 +48,30 @@ pub struct WallAnchor {
 }
 
 impl WallAnchor {
-    /// Anchors the two clocks to each other.
+    /// Anchors the two clocks to each other. They cannot be read at once, and a thread may lose its core in between: the
+    /// closest of a few readings counts.
     #[must_use]
-    #[expect(clippy::disallowed_methods, reason = "the one place where the wall clock is read")]
     pub fn now() -> Self {
-        Self { wall: std::time::SystemTime::now(), mono: MonoNanos::now() }
+        let (mut anchor, mut closest) = Self::read();
+        for _ in 0..16 {
+            if closest <= Duration::from_micros(2) {
+                break;
+            }
+            let (other, gap) = Self::read();
+            if gap < closest {
+                (anchor, closest) = (other, gap);
+            }
+        }
+        anchor
+    }
+
+    /// One reading, and how long it took.
+    #[expect(clippy::disallowed_methods, reason = "the one place where the wall clock is read")]
+    fn read() -> (Self, Duration) {
+        let before = MonoNanos::now();
+        let wall = std::time::SystemTime::now();
+        let gap = before.elapsed();
+        (Self { wall, mono: before.after(gap / 2) }, gap)
     }
 
     /// The wall clock time of `at`.

@@ -1,6 +1,8 @@
 //! What may be configured, checked once; each station gets its own section.
 
+pub mod describe;
 pub mod duration;
+pub mod reference;
 pub mod telemetry;
 
 use std::net::IpAddr;
@@ -9,8 +11,9 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
+pub use describe::{DescribeArgs, DescribeFormat, DescribeSection};
 pub use duration::{parse_duration, parse_duration_or_zero};
-pub use telemetry::{LogArgs, LogFormat, OtlpProtocol, TelemetryArgs};
+pub use telemetry::{LogArgs, LogFormat, MetricsAlias, OtlpProtocol, Ratio, TelemetryArgs};
 
 use crate::io_struct::Fault;
 
@@ -59,6 +62,9 @@ pub enum Command {
     /// Ask a server whether it is healthy, and say why not in one line. Exit code 0: healthy, 1: unhealthy or not
     /// reachable, 2: bad arguments.
     Healthcheck(HealthcheckArgs),
+    /// Print everything that is emitted, as markdown or JSON.
+    #[command(long_about = describe::LONG_ABOUT)]
+    Telemetry(DescribeArgs),
 }
 
 /// `radiosonde healthcheck`

@@ -113,7 +113,7 @@ impl Decoding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::io_struct::{ModelSource, TokenId};
+    use crate::io_struct::{ModelSource, Purpose, TokenId};
 
     /// Feeds `bytes` as tokens one by one; the deltas joined by `|`, and how it ended.
     fn check(params: &SamplingParams, bytes: &[u8], want: &str, want_end: Option<&FinishReason>) {
@@ -126,6 +126,7 @@ mod tests {
             let last = i + 1 == bytes.len();
             let output = TokenIdOutput {
                 rid: rid.clone(),
+                purpose: Purpose::Serve,
                 output_ids: vec![TokenId(u32::from(*byte))],
                 logprobs: Vec::new(),
                 finish_reason: last.then_some(FinishReason::Length(9)),

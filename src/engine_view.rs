@@ -40,7 +40,11 @@ pub struct EngineView {
 struct Seen {
     heartbeat: Heartbeat,
     heartbeat_at: MonoNanos,
+    /// When the engine connected; the start of this process, before the first.
+    since: MonoNanos,
     step: Option<StepInFlight>,
+    /// The last step whose begin was told as an event: a heartbeat may overtake the event of its end.
+    told: Option<StepInFlight>,
     last_step: u64,
     /// What keeps the frontend from reading the engine's socket, and since when.
     away: Option<(Hop, MonoNanos)>,
@@ -48,7 +52,9 @@ struct Seen {
 
 impl Seen {
     fn nothing() -> Self {
-        Self { heartbeat: Heartbeat::default(), heartbeat_at: MonoNanos::now(), step: None, last_step: 0, away: None }
+        let now = MonoNanos::now();
+        let heartbeat = Heartbeat::default();
+        Self { heartbeat, heartbeat_at: now, since: now, step: None, told: None, last_step: 0, away: None }
     }
 }
 
@@ -63,6 +69,10 @@ pub struct EngineSnapshot {
     pub heartbeat_age: Duration,
     /// How long the scheduler's loop had not turned when the last heartbeat was sent.
     pub loop_stood: Duration,
+    /// How long ago the loop last turned, as far as is known; since the engine connected, if it never did.
+    pub loop_age: Duration,
+    /// How long ago a batch last ended with a result, as of the last heartbeat; since the engine connected, if none did.
+    pub last_batch_result_age: Duration,
     /// The step in flight and its age.
     pub step: Option<(StepInfo, Duration)>,
     /// Since when the frontend has not been back at the engine's socket, and what keeps it.
@@ -89,6 +99,8 @@ impl EngineView {
             heartbeat: seen.heartbeat,
             heartbeat_age: now.since(seen.heartbeat_at),
             loop_stood: seen.heartbeat_at.since(seen.heartbeat.last_turn),
+            loop_age: now.since(if seen.heartbeat.last_turn.0 > 0 { seen.heartbeat.last_turn } else { seen.since }),
+            last_batch_result_age: now.since(seen.heartbeat.last_batch_result.unwrap_or(seen.since)),
             step: seen.step.map(|flight| (flight.step, now.since(flight.began))),
             away_from_socket: seen.away.map(|(hop, since)| (hop, now.since(since))),
             paused: *self.paused.borrow(),
@@ -154,20 +166,56 @@ impl EngineView {
 
     /// A step began.
     pub fn step_began(&self, step: StepInfo, began: MonoNanos) {
-        let mut seen = self.seen();
-        seen.last_step = step.number;
-        seen.step = Some(StepInFlight { step, began });
+        let (mut seen, flight) = (self.seen(), StepInFlight { step, began });
+        seen.told = Some(flight);
+        if step.number >= seen.last_step {
+            seen.last_step = step.number;
+            seen.step = Some(flight);
+        }
     }
 
-    /// A step ended; how long it took.
+    /// A step ended; how long it took. `None` if its begin was never heard of.
     pub fn step_ended(&self, step: StepInfo, ended: MonoNanos) -> Option<Duration> {
         let mut seen = self.seen();
-        let flight = seen.step.take_if(|flight| flight.step.number <= step.number)?;
+        let known = [seen.told.take(), seen.step];
+        let flight = known.into_iter().flatten().find(|flight| flight.step.number == step.number);
+        seen.step.take_if(|flight| flight.step.number <= step.number);
         seen.last_step = seen.last_step.max(step.number);
-        Some(ended.since(flight.began))
+        Some(ended.since(flight?.began))
     }
 
     fn seen(&self) -> std::sync::MutexGuard<'_, Seen> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::telemetry::labels::StepPhase;
+
+    #[test]
+    fn a_heartbeat_that_overtakes_an_event_hides_no_step() {
+        let view = EngineView::default();
+        let step = |number| StepInfo { number, phase: StepPhase::Decode, tokens: 1, requests: 1 };
+        let at = |ms: u64| MonoNanos(ms * 1_000_000);
+        let now = || view.snapshot().step.map(|(step, _)| step.number);
+        let beat = |number, began| Heartbeat {
+            step: Some(StepInFlight { step: step(number), began }),
+            ..Heartbeat::default()
+        };
+        view.step_began(step(1), at(10));
+        view.heartbeat(beat(2, at(30)), at(35));
+        assert_eq!(now(), Some(2));
+        assert_eq!(view.step_ended(step(1), at(25)), Some(Duration::from_millis(15)));
+        assert_eq!(now(), Some(2), "the end of an older step");
+        view.step_began(step(2), at(30));
+        assert_eq!(view.step_ended(step(2), at(70)), Some(Duration::from_millis(40)));
+        assert_eq!(now(), None);
+        view.heartbeat(beat(2, at(30)), at(71));
+        assert_eq!(now(), None, "it has ended");
+        view.heartbeat(beat(3, at(80)), at(85));
+        assert_eq!(view.step_ended(step(3), at(90)), Some(Duration::from_millis(10)), "known by the heartbeat alone");
+        assert_eq!(view.step_ended(step(5), at(99)), None, "never heard of");
     }
 }

@@ -11,6 +11,7 @@ pub mod readiness;
 pub mod livez;
 pub mod grpc_health;
 pub mod trace_layer;
+pub mod measure;
 pub mod error;
 
 use std::sync::Arc;
@@ -32,7 +33,7 @@ use health::HealthState;
 
 /// Every path of the public listener. `max_body_bytes` bounds what is read of a request.
 pub fn router(health: HealthState, max_body_bytes: usize) -> Router {
-    let metrics = Arc::clone(&health.metrics);
+    let (metrics, all) = (Arc::clone(&health.metrics), Arc::clone(&health.metrics));
     let api = ApiState { tokenizer_manager: health.tokenizer_manager.clone() };
     let requests = generate::routes()
         .merge(openai::routes())
@@ -41,13 +42,13 @@ pub fn router(health: HealthState, max_body_bytes: usize) -> Router {
         .layer(DefaultBodyLimit::max(max_body_bytes))
         .route_layer(middleware::from_fn_with_state(metrics, count_refusals))
         .route_layer(middleware::from_fn(trace_layer::trace));
-    guarded(requests.merge(about_health(health)))
+    guarded(requests.merge(about_health(health)), all)
 }
 
 /// Every path of the admin listener: what describes health, and health as gRPC has it.
 pub fn admin_router(health: HealthState) -> Router {
-    let grpc = grpc_health::service(AdminState::from(&health));
-    guarded(about_health(health).route_service(grpc_health::PATH, grpc))
+    let (grpc, all) = (grpc_health::service(AdminState::from(&health)), Arc::clone(&health.metrics));
+    guarded(about_health(health).route_service(grpc_health::PATH, grpc), all)
 }
 
 /// The probes and what else describes health. Nothing here but the probes waits for anybody.
@@ -73,11 +74,16 @@ fn about_health(health: HealthState) -> Router {
     probes.merge(untraced)
 }
 
-/// What no handler does: unknown paths, wrong methods, panics.
-fn guarded(router: Router) -> Router {
-    router.fallback(not_found).method_not_allowed_fallback(method_not_allowed).layer(CatchPanicLayer::custom(|_| {
+/// What no handler does: unknown paths, wrong methods, panics; and all of it is counted.
+fn guarded(router: Router, metrics: Arc<Metrics>) -> Router {
+    let panics = CatchPanicLayer::custom(|_| {
         ApiError::plain(StatusCode::INTERNAL_SERVER_ERROR, "server_error", "the handler failed").into_response()
-    }))
+    });
+    router
+        .fallback(not_found)
+        .method_not_allowed_fallback(method_not_allowed)
+        .layer(panics)
+        .layer(middleware::from_fn_with_state(metrics, measure::measure))
 }
 
 /// Counts the answers that carry a refusal.
@@ -89,6 +95,13 @@ async fn count_refusals(State(metrics): State<Arc<Metrics>>, request: Request, n
     let response = next.run(request).await;
     if let (Some(endpoint), Some(reason)) = (endpoint, response.extensions().get::<RejectReason>()) {
         metrics.requests.rejected(endpoint, *reason);
+        let status = response.status().as_u16();
+        match reason {
+            RejectReason::Invalid => tracing::debug!(%endpoint, %reason, status, "request not accepted"),
+            RejectReason::QueueFull | RejectReason::NotServing => {
+                tracing::warn!(%endpoint, %reason, status, "request refused");
+            }
+        }
     }
     response
 }

@@ -75,7 +75,11 @@ pub struct IncidentLog {
     journal: Mutex<Journal>,
     inner: Mutex<Inner>,
     anchor: WallAnchor,
+    on_report: OnReport,
 }
+
+/// Called with the cause of each new report.
+type OnReport = Box<dyn Fn(Cause) + Send + Sync>;
 
 struct Inner {
     store: Store,
@@ -84,13 +88,14 @@ struct Inner {
 }
 
 impl IncidentLog {
-    /// Reports go into `folder`, where those of earlier runs are; `None` keeps them in memory alone.
-    #[must_use]
-    pub fn new(folder: Option<PathBuf>) -> Self {
+    /// Reports go into `folder`, where those of earlier runs are; `None` keeps them in memory alone. `on_report` hears of
+    /// each new one.
+    pub fn new(folder: Option<PathBuf>, on_report: impl Fn(Cause) + Send + Sync + 'static) -> Self {
         Self {
             journal: Mutex::default(),
             inner: Mutex::new(Inner { store: Store::open(folder), episode: Vec::new() }),
             anchor: WallAnchor::now(),
+            on_report: Box::new(on_report),
         }
     }
 
@@ -109,6 +114,7 @@ impl IncidentLog {
             ..self.blank(Cause::EngineDead, death.reason)
         };
         self.inner().store.add(incident);
+        (self.on_report)(Cause::EngineDead);
     }
 
     /// A probe failed. The first of its cause in an episode is reported, the others are counted there. Whoever probes
@@ -125,6 +131,7 @@ impl IncidentLog {
         let known = inner.episode.contains(&cause) || cause == Cause::EngineDead;
         if !known || !inner.store.count_probe(&report) {
             inner.store.add(report);
+            (self.on_report)(cause);
         }
         if !known {
             inner.episode.push(cause);

@@ -1,6 +1,7 @@
 //! Every message between the processes, in the order in which a request meets them.
 
 pub mod ids;
+pub mod engine_event;
 pub mod fault;
 pub mod sampling_params;
 
@@ -8,12 +9,13 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+pub use engine_event::{EngineEvent, Heartbeat, PrefillChunk, StepInFlight, StepInfo};
 pub use fault::{Fault, FaultSide};
 pub use ids::{HttpWorkerIpc, ProbeId, Rid, TokenId};
 pub use sampling_params::SamplingParams;
 
 use crate::clock::MonoNanos;
-use crate::telemetry::labels::{Hop, ProbeBranch, RequestOutcome, StepPhase};
+use crate::telemetry::labels::RequestOutcome;
 
 /// The version of this module's wire form. Both sides say theirs first and refuse another's.
 pub const PROTOCOL_VERSION: u32 = 3;
@@ -114,11 +116,33 @@ pub struct AbortReq {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum FromEngine {
     /// The model is loaded and has run once; also sent to a frontend that connects later.
-    Ready(ModelInfo),
+    Ready(EngineInfo),
     /// Proof of work.
     Output(EngineOutput),
     /// Description of work; never proof of it.
     Event(EngineEvent),
+}
+
+/// An engine that is ready.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EngineInfo {
+    /// What it serves.
+    pub model: ModelInfo,
+    /// How much of it.
+    pub limits: EngineLimits,
+}
+
+/// How the engine is configured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct EngineLimits {
+    /// The most requests in the batch.
+    pub max_running_requests: u32,
+    /// The most requests that wait.
+    pub max_queued_requests: u32,
+    /// The most prompt tokens of one step.
+    pub chunked_prefill_size: u32,
+    /// Tokens in one page of the KV pool.
+    pub page_size: u32,
 }
 
 /// What the engine serves.
@@ -172,6 +196,8 @@ pub struct BatchTokenIdOutput {
 pub struct TokenIdOutput {
     /// Which request.
     pub rid: Rid,
+    /// Why it exists: the frontend may have forgotten it meanwhile.
+    pub purpose: Purpose,
     /// Tokens since the last output, the matched stop token left out.
     pub output_ids: Vec<TokenId>,
     /// One entry for each of `output_ids`, if asked for.
@@ -269,109 +295,6 @@ pub struct HealthCheckOutput {
     pub rid: Rid,
     /// The probe that is vouched for.
     pub probe: ProbeId,
-}
-
-/// What the engine says of its work, before and after it does it. Its time is the envelope's `sent_at`.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub enum EngineEvent {
-    /// A request or probe reached a station.
-    HopEntered {
-        /// Whose.
-        rid: Rid,
-        /// Which.
-        hop: Hop,
-    },
-    /// A request or probe left a station.
-    HopLeft {
-        /// Whose.
-        rid: Rid,
-        /// Which.
-        hop: Hop,
-    },
-    /// The scheduler decided on a probe.
-    ProbeBranch {
-        /// Whose.
-        rid: Rid,
-        /// Which way.
-        branch: ProbeBranch,
-    },
-    /// A request gave its KV pages back and waits again; what it has computed is lost, what it has said is not.
-    Retracted {
-        /// Whose.
-        rid: Rid,
-    },
-    /// A step begins; sent before the forward pass.
-    StepBegan(StepInfo),
-    /// The prompt chunks of one frontend's requests in the step that began last; only if there are any.
-    PrefillChunks(Vec<PrefillChunk>),
-    /// The step with this number ended.
-    StepEnded(StepInfo),
-    /// The scheduler holds its batches, or does not any more.
-    Paused(bool),
-    /// Every 250 ms, from a thread that is not the scheduler's.
-    Heartbeat(Heartbeat),
-}
-
-/// One step of the scheduler: one batch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StepInfo {
-    /// Counts from 1.
-    pub number: u64,
-    /// What it works on.
-    pub phase: StepPhase,
-    /// Tokens in the batch.
-    pub tokens: u32,
-    /// Sequences in the batch.
-    pub requests: u32,
-}
-
-/// One request's part of a step that works on its prompt.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PrefillChunk {
-    /// Whose.
-    pub rid: Rid,
-    /// Tokens of the chunk.
-    pub tokens: u32,
-}
-
-/// A step that began and has not ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StepInFlight {
-    /// Which.
-    pub step: StepInfo,
-    /// When it began.
-    pub began: MonoNanos,
-}
-
-/// The engine's vital signs, readable while the scheduler is stuck.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
-pub struct Heartbeat {
-    /// Turns of the scheduler's loop.
-    pub loop_iterations: u64,
-    /// Batches that ended.
-    pub batches: u64,
-    /// The step in flight.
-    pub step: Option<StepInFlight>,
-    /// Messages received and not yet seen by the scheduler.
-    pub inbox: u32,
-    /// Requests without a place in the batch.
-    pub waiting: u32,
-    /// Requests in the batch; probes left out.
-    pub running: u32,
-    /// Probes that wait for a batch result.
-    pub return_health_check_ipcs: u32,
-    /// Since when the oldest of them waits.
-    pub return_health_check_oldest: Option<MonoNanos>,
-    /// KV pool tokens in use.
-    pub kv_used_tokens: u32,
-    /// Messages that wait in front of this frontend's socket.
-    pub outbox: u32,
-    /// Requests that had to give their KV pages back, in all.
-    pub retractions: u64,
-    /// When the scheduler's loop last turned.
-    pub last_turn: MonoNanos,
-    /// What the head of the queue lacks in the KV pool, in tokens.
-    pub kv_lacking_tokens: u32,
-    /// The scheduler holds its batches.
-    pub paused: bool,
+    /// Its place among the probes that the same batch result vouches for, from 0.
+    pub place: u32,
 }

@@ -198,7 +198,8 @@ mod tests {
         let stranger = Hello { protocol: 99, ..hello(worker) };
         near.send(encode(&stranger).unwrap()).await.unwrap();
         let refused = welcome(&mut far).await.unwrap_err().to_string();
-        assert!(refused.contains("speaks protocol 99, this process speaks 2"), "{refused}");
+        let want = format!("speaks protocol 99, this process speaks {PROTOCOL_VERSION}");
+        assert!(refused.contains(&want), "{refused}");
     }
 
     #[tokio::test]

@@ -16,7 +16,8 @@ use opentelemetry::Context;
 use crate::clock::{MonoNanos, WallAnchor};
 use crate::io_struct::{EngineEvent, Purpose, Rid, StepInfo};
 use crate::telemetry::labels::{Hop, RequestOutcome};
-use crate::telemetry::otlp::Tracers;
+use crate::telemetry::metrics::TraceRef;
+use crate::telemetry::otlp::{Ending, Tracers};
 use crate::telemetry::spans;
 use crate::telemetry::spans::names::MAX_LINKS;
 use autopsy::Autopsy;
@@ -143,6 +144,20 @@ impl ProbeLedger {
         let newest_step = self.flights().step;
         let spans = flight.spans(&self.anchor, newest_step);
         spans::write_hops(&self.tracers, &flight.root, &spans, self.anchor.wall(at));
+    }
+
+    /// The trace below `root`, which began at `began` and ends so at `at`; `None` if nobody keeps it.
+    #[must_use]
+    pub fn trace(&self, root: &Context, began: MonoNanos, at: MonoNanos, ending: Ending) -> Option<TraceRef> {
+        let id = self.tracers.kept(root, ending, at.since(began))?;
+        Some(TraceRef { id, at: self.anchor.wall(at) })
+    }
+
+    /// The trace of a flight under way, if it ends so at `at`; `None` if nobody keeps it.
+    #[must_use]
+    pub fn trace_of(&self, rid: &Rid, at: MonoNanos, ending: Ending) -> Option<TraceRef> {
+        let (root, began) = self.flights().by_rid.get(rid).map(|flight| (flight.root.clone(), flight.began))?;
+        self.trace(&root, began, at, ending)
     }
 
     /// Flights under way.

@@ -14,9 +14,10 @@ pub mod canary;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 
-use crate::config::{self, DrillArgs, HttpArgs, LogArgs, TelemetryArgs};
+use crate::config::{self, DrillArgs, HttpArgs, LogArgs, Ratio, TelemetryArgs};
 use crate::drills::Drills;
-use crate::telemetry::{self, LogConfig, OtlpConfig, TelemetryConfig};
+use crate::telemetry::otlp::Share;
+use crate::telemetry::{self, LogConfig, OtlpConfig, SamplingConfig, TelemetryConfig};
 
 /// Why a command ends with a failure.
 #[derive(Debug, thiserror::Error)]
@@ -106,10 +107,29 @@ fn log_config(args: &LogArgs) -> LogConfig {
 
 /// The telemetry section in telemetry's terms.
 fn telemetry_config(args: &TelemetryArgs) -> TelemetryConfig {
-    let protocol = args.otlp_traces_protocol.map(|protocol| match protocol {
+    let protocol = |protocol| match protocol {
         config::OtlpProtocol::Grpc => telemetry::OtlpProtocol::Grpc,
         config::OtlpProtocol::HttpProtobuf => telemetry::OtlpProtocol::HttpProtobuf,
+    };
+    let sampling = SamplingConfig {
+        probes: share(args.trace_probes),
+        slow_probe: args.trace_slow_probe,
+        requests: args.trace_ratio.map(share),
+        slow_request: args.trace_slow_request,
+    };
+    let to = |endpoint: &Option<String>, how: Option<_>| OtlpConfig {
+        endpoint: endpoint.clone(),
+        protocol: how.map(protocol),
+    };
+    let otlp = to(&args.otlp_traces_endpoint, args.otlp_traces_protocol);
+    let otlp_logs = to(&args.otlp_logs_endpoint, args.otlp_logs_protocol);
+    let metrics_alias = args.metrics_alias.map(|alias| match alias {
+        config::MetricsAlias::Sglang => telemetry::MetricsAlias::Sglang,
     });
-    let otlp = OtlpConfig { endpoint: args.otlp_traces_endpoint.clone(), protocol };
-    TelemetryConfig { otlp, log: log_config(&args.log) }
+    TelemetryConfig { otlp, sampling, otlp_logs, log: log_config(&args.log), metrics_alias }
+}
+
+/// A ratio was checked when it was read.
+fn share(ratio: Ratio) -> Share {
+    Share::new(ratio.get()).unwrap_or(Share::ALL)
 }

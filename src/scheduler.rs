@@ -229,12 +229,11 @@ impl Scheduler {
 
     /// Answers every parked probe. Called after a good batch result, and only then: a loop that turns proves nothing.
     fn maybe_send_health_check_signal(&mut self, out: &mut dyn Outbox) {
-        for ParkedProbe { worker, probe, request: TokenizedGenerateReqInput { rid, .. }, .. } in
-            self.return_health_check_ipcs.drain(..)
-        {
+        let parked = (0..).zip(self.return_health_check_ipcs.drain(..));
+        for (place, ParkedProbe { worker, probe, request: TokenizedGenerateReqInput { rid, .. }, .. }) in parked {
             let left = EngineEvent::HopLeft { rid: rid.clone(), hop: Hop::ReturnHealthCheckIpcs };
             out.send(&worker, FromEngine::Event(left));
-            let answer = HealthCheckOutput { rid, probe };
+            let answer = HealthCheckOutput { rid, probe, place };
             out.send(&worker, FromEngine::Output(EngineOutput::HealthCheck(answer)));
         }
     }

@@ -8,7 +8,7 @@ use std::sync::PoisonError;
 use tokio::sync::watch;
 
 use crate::clock::MonoNanos;
-pub use crate::telemetry::labels::ServerStatus;
+pub use crate::telemetry::labels::{ServerStatus, StatusReason};
 use last_verdict::LastVerdict;
 
 /// What happened to the server as a whole.
@@ -32,6 +32,21 @@ pub enum StatusEvent {
     RefuseWork,
 }
 
+impl StatusEvent {
+    /// Its kind, as a label of the change that it makes. `None`: it never makes one.
+    const fn reason(&self) -> Option<StatusReason> {
+        match self {
+            Self::StillStarting(_) => None,
+            Self::Ready => Some(StatusReason::EngineReady),
+            Self::ProbeOk => Some(StatusReason::ProbeOk),
+            Self::ProbeFailed(_) => Some(StatusReason::ProbeFailed),
+            Self::EngineLost(_) => Some(StatusReason::EngineRestarting),
+            Self::EngineDied(_) => Some(StatusReason::EngineDied),
+            Self::Drain | Self::RefuseWork => Some(StatusReason::DrainBegan),
+        }
+    }
+}
+
 /// The status, why, and since when.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StatusReport {
@@ -49,8 +64,8 @@ pub struct StatusReport {
     pub refuses_work: bool,
 }
 
-/// Called with each change of status: from, to.
-type OnTransition = Box<dyn Fn(ServerStatus, ServerStatus) + Send + Sync>;
+/// Called with each change of status: from, to, what made it.
+type OnTransition = Box<dyn Fn(ServerStatus, ServerStatus, StatusReason) + Send + Sync>;
 
 /// The owner of the status.
 pub struct StatusBoard {
@@ -62,7 +77,7 @@ pub struct StatusBoard {
 
 impl StatusBoard {
     /// Starting; `on_transition` hears of each change.
-    pub fn new(on_transition: impl Fn(ServerStatus, ServerStatus) + Send + Sync + 'static) -> Self {
+    pub fn new(on_transition: impl Fn(ServerStatus, ServerStatus, StatusReason) + Send + Sync + 'static) -> Self {
         let report = StatusReport {
             status: ServerStatus::Starting,
             reason: "starting".to_owned(),
@@ -111,13 +126,13 @@ impl StatusBoard {
     /// Something happened; the status follows.
     pub fn apply(&self, event: StatusEvent) {
         let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = self.report();
+        let (before, kind) = (self.report(), event.reason());
         let Some(after) = next(&before, event) else { return };
         if before.status == ServerStatus::Starting && after.status == ServerStatus::Up {
             self.verdict.send_replace(None); // it was about the engine before
         }
-        if after.status != before.status {
-            (self.on_transition)(before.status, after.status);
+        if let Some(kind) = kind.filter(|_| after.status != before.status) {
+            (self.on_transition)(before.status, after.status, kind);
             tracing::info!(from = %before.status, to = %after.status, reason = after.reason, "server status changed");
         }
         self.current.send_replace(after);
@@ -155,11 +170,12 @@ fn next(now: &StatusReport, event: StatusEvent) -> Option<StatusReport> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::telemetry::metrics::engine::TRANSITIONS;
 
     fn check(events: &[StatusEvent], want: &str) {
         let seen = std::sync::Arc::new(Mutex::new(vec!["starting".to_owned()]));
         let log = std::sync::Arc::clone(&seen);
-        let board = StatusBoard::new(move |_, to| log.lock().unwrap().push(to.to_string()));
+        let board = StatusBoard::new(move |_, to, _| log.lock().unwrap().push(to.to_string()));
         for event in events {
             board.apply(event.clone());
         }
@@ -188,9 +204,34 @@ mod tests {
     }
 
     #[test]
+    fn every_change_has_its_series_and_every_series_its_change() {
+        let (report, text) = (StatusBoard::new(|_, _, _| ()).report(), || "r".to_owned());
+        let events = [
+            StatusEvent::StillStarting(text()),
+            StatusEvent::Ready,
+            StatusEvent::ProbeOk,
+            StatusEvent::ProbeFailed(text()),
+            StatusEvent::EngineLost(text()),
+            StatusEvent::EngineDied(text()),
+            StatusEvent::Drain,
+            StatusEvent::RefuseWork,
+        ];
+        let mut seen = std::collections::BTreeSet::new();
+        for (&status, event) in
+            ServerStatus::ALL.iter().flat_map(|status| events.iter().map(move |event| (status, event)))
+        {
+            let after = next(&StatusReport { status, ..report.clone() }, event.clone());
+            if let Some(after) = after.filter(|after| after.status != status) {
+                seen.insert((status, after.status, event.reason().expect("what makes a change has a kind")));
+            }
+        }
+        assert_eq!(seen, TRANSITIONS.iter().copied().collect());
+    }
+
+    #[test]
     fn draining_settles_before_it_refuses() {
         let refuses = |events: &[StatusEvent]| {
-            let board = StatusBoard::new(|_, _| ());
+            let board = StatusBoard::new(|_, _, _| ());
             events.iter().for_each(|event| board.apply(event.clone()));
             board.report().refuses_work
         };
@@ -209,7 +250,7 @@ mod tests {
 
     #[test]
     fn a_new_engine_has_no_verdict_and_the_start_stays_over() {
-        let board = StatusBoard::new(|_, _| ());
+        let board = StatusBoard::new(|_, _, _| ());
         let verdict = LastVerdict {
             healthy: false,
             outcome: crate::telemetry::labels::ProbeOutcome::Timeout,

@@ -18,7 +18,7 @@ use crate::detokenizer::Detokenizer;
 use crate::drills::Drills;
 use crate::engine_view::{EngineView, Link, kernel};
 use crate::incidents::IncidentLog;
-use crate::io_struct::{AbortReq, Envelope, ModelInfo, Rid, ToEngine};
+use crate::io_struct::{AbortReq, EngineLimits, Envelope, ModelInfo, Rid, ToEngine};
 use crate::probe_ledger::ProbeLedger;
 use crate::probe_ledger::autopsy::Scene;
 use crate::runtime_lag::RuntimeLag;
@@ -33,6 +33,8 @@ use table::{Epoch, RequestTable};
 pub struct ServedModel {
     /// What the engine said of it.
     pub info: ModelInfo,
+    /// How the engine is configured.
+    pub limits: EngineLimits,
     /// `--served-model-name`, or the file's name.
     pub served_name: String,
     /// Its tokenizer.
@@ -126,6 +128,7 @@ impl TokenizerManager {
 
     /// The model is loaded here and there.
     pub fn serve(&self, model: ServedModel) {
+        self.inner.metrics.serves(&model.served_name);
         if self.inner.model.set(Arc::new(model)).is_err() {
             tracing::warn!("the engine announced its model twice");
         }

@@ -1,63 +1,32 @@
 //! What is documented is what is emitted, and what is emitted is legal.
 
 use std::collections::HashSet;
-use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use expect_test::expect_file;
+use radiosonde::telemetry::docs::{self, Section};
+use radiosonde::telemetry::exposition::sglang::ALIASES;
 use radiosonde::telemetry::labels::{
-    Cause, Hop, ProbeBranch, ProbeEndpoint, ProbeEvidence, ProbeOutcome, RequestEndpoint, RequestOutcome, ServerStatus,
-    StepPhase,
+    Cause, Hop, HttpRoute, ProbeBranch, ProbeEndpoint, ProbeEvidence, ProbeOutcome, RequestEndpoint, RequestOutcome,
+    ServerStatus, StatusReason, StepPhase,
 };
-use radiosonde::telemetry::metrics::{ProbeEnd, ReadVitals, SeriesInfo, Vitals, catalogue};
-use radiosonde::telemetry::spans::names::{ATTRIBUTES, EVENTS, NameInfo, OTHER_SPANS, Side, meaning};
+use radiosonde::telemetry::metrics::{
+    ProbeEnd, ProcessStats, ReadVitals, SeriesInfo, ServedInfo, StepEnd, Vitals, catalogue,
+};
+use radiosonde::telemetry::spans::names::ATTRIBUTES;
 use radiosonde::telemetry::{Metrics, exposition};
-
-const METRICS_OPENING: &str = "# Metrics
-
-You are on call and a panel or an alert brought you here: look its series up below and read what it means and what its
-values tell. Start with `radiosonde_server_status`, then `radiosonde_health_probe_failures_total`, whose `hop` says
-where to look and whose `cause` says what to do.
-
-Every series is there from the first scrape, with each legal combination of labels at zero; only the probe duration
-begins with `ok` and `timeout` and grows the other outcomes when they happen. Ages and depths are computed at the
-scrape, so they go on growing while their owner is stuck. Histograms have the usual `_bucket`, `_sum` and `_count`. This file is generated: `UPDATE_EXPECT=1 cargo test --test contract`.
-
-";
-
-const TRACES_OPENING: &str = "# Traces
-
-You are on call and have opened a trace: the span in red with the message `unfinished` is the hop that never ended, and
-`probe.cause` on the root says why. A probe's trace is whole even if the engine is gone, because the frontend writes all
-of it when the probe ends, in any way.
-
-The root is named after the method and the route, as in `GET /health`; its time and its status are those of the HTTP
-answer. That of a probe which the server sent by itself is `self_probe`. Below it are the hops, in the order in which they were crossed. `scheduler.run_batch` and
-`model_runner.forward` belong to a probe of an idle scheduler, `scheduler.return_health_check_ipcs` to one of a busy
-scheduler, `scheduler.prefill` and `scheduler.decode` to user requests. Prompts and outputs are never in a trace.
-
-*Which request held my probe up?* A busy scheduler's probe is linked to the root spans of the requests in the batches that
-it waited for, at most 32, and its JSON body names them as `waited_for`. The requests of other frontends of the same
-engine are not among them. A request's `scheduler.prefill` and `scheduler.decode` say which steps they took.
-
-A request has one `scheduler.prefill` and one `scheduler.decode`, whatever happens to it: a retraction is an event there,
-and waiting and computing again lie inside. Nothing is written for each token. If the engine dies and the request is sent
-to the next one, the hop that it died in is `unfinished`, and the second `ipc.to_engine` lasts until the next engine reads.
-
-What is an error: 500 and above, a request that the runtime failed (the message says why), a failed probe. Bad input (400)
-is none, nor is a client that leaves: then `request.outcome` is `abort`, and the hop where it was has the event `abort`.
-
-This file is generated: `UPDATE_EXPECT=1 cargo test --test contract`.
-
-";
 
 struct Steady(Vitals);
 
 impl ReadVitals for Steady {
     fn read(&self) -> Vitals {
-        self.0
+        self.0.clone()
     }
+}
+
+fn served() -> ServedInfo {
+    ServedInfo { model: "m".to_owned(), architecture: "a".to_owned(), page_size: 16, num_pages: 1024 }
 }
 
 fn fresh(vitals: Vitals) -> Metrics {
@@ -67,45 +36,22 @@ fn fresh(vitals: Vitals) -> Metrics {
 }
 
 #[test]
-fn the_series_are_documented() {
-    let mut text = METRICS_OPENING.to_owned();
-    text.push_str("| series | kind | labels | meaning |\n|---|---|---|---|\n");
-    for series in catalogue().expect("the series are sound") {
-        let labels: Vec<_> = series.labels.iter().map(|label| format!("`{}`", label.name)).collect();
-        let SeriesInfo { name, kind, help, .. } = &series;
-        writeln!(text, "| `{name}` | {kind} | {} | {help} |", labels.join(" ")).expect("a string takes all");
-    }
-    text.push_str("\n## Label values\n\n| series | label | values |\n|---|---|---|\n");
-    for series in catalogue().expect("the series are sound") {
-        for label in series.labels.iter().filter(|label| label.name != "version") {
-            let values: Vec<_> = label.values.iter().map(|value| format!("`{value}`")).collect();
-            writeln!(text, "| `{}` | `{}` | {} |", series.name, label.name, values.join(" "))
-                .expect("a string takes all");
-        }
-    }
-    expect_file!["../docs/metrics.md"].assert_eq(&text);
+fn the_documentation_is_what_the_registry_prints() {
+    let printed = |section| docs::markdown(&[section]).expect("the series are sound");
+    expect_file!["../docs/metrics.md"].assert_eq(&printed(Section::Metrics));
+    expect_file!["../docs/traces.md"].assert_eq(&printed(Section::Traces));
+    expect_file!["../docs/logs.md"].assert_eq(&printed(Section::Logs));
 }
 
 #[test]
-fn the_spans_are_documented() {
-    let mut text = TRACES_OPENING.to_owned();
-    text.push_str("| span | service | what it tells |\n|---|---|---|\n");
-    for &hop in Hop::ALL.iter().filter(|&&hop| hop != Hop::Http) {
-        writeln!(text, "| `{hop}` | {} | {} |", Side::of(hop).service(), meaning(hop)).expect("a string takes all");
+fn aliases_stand_for_series_that_exist() {
+    let known: HashSet<_> = catalogue().expect("the series are sound").into_iter().map(|series| series.name).collect();
+    let mut names = HashSet::new();
+    for alias in ALIASES {
+        assert!(names.insert(alias.name) && alias.name.starts_with("sglang:"), "{}", alias.name);
+        let served = alias.source.families().iter().all(|family| known.contains(*family));
+        assert!(served, "{}: {:?}", alias.name, alias.source);
     }
-    for NameInfo { name, on, meaning } in OTHER_SPANS {
-        writeln!(text, "| `{name}` | {on} | {meaning} |").expect("a string takes all");
-    }
-    text.push_str("\n## Events\n\n| event | on | what it says |\n|---|---|---|\n");
-    for NameInfo { name, on, meaning } in EVENTS {
-        writeln!(text, "| `{name}` | {on} | {meaning} |").expect("a string takes all");
-    }
-    text.push_str("\n## Attributes\n\n| attribute | on | what it says |\n|---|---|---|\n");
-    for attribute in ATTRIBUTES {
-        writeln!(text, "| `{}` | {} | {} |", attribute.key, attribute.on, attribute.meaning)
-            .expect("a string takes all");
-    }
-    expect_file!["../docs/traces.md"].assert_eq(&text);
 }
 
 #[test]
@@ -123,6 +69,55 @@ fn names_are_legal() {
     }
     let keys: HashSet<_> = ATTRIBUTES.iter().map(|attribute| attribute.key).collect();
     assert_eq!(keys.len(), ATTRIBUTES.len(), "an attribute is described twice");
+}
+
+#[test]
+fn units_are_in_the_names() {
+    let time = ["age", "cpu", "duration", "interval", "lag", "latency", "time", "timeout", "timestamp"];
+    for SeriesInfo { name, kind, .. } in catalogue().expect("the series are sound") {
+        let says = |words: &[&str]| name.split('_').any(|word| words.contains(&word));
+        let unit = name.strip_suffix("_total").unwrap_or(&name);
+        assert_eq!(says(&time), unit.ends_with("_seconds"), "{name} is a time, or it is none");
+        assert_eq!(says(&["memory"]), unit.ends_with("_bytes"), "{name} is memory, or it is none");
+        let other = ["_ms", "_millis", "_nanos", "_percent", "_mib", "_kb", "_count", "_sum", "_bucket"];
+        assert!(!other.iter().any(|suffix| name.ends_with(suffix)), "{name} has no base unit");
+        assert!(kind == "gauge" || !name.ends_with("_info"), "{name} is a {kind}");
+    }
+}
+
+/// A page is read and stored every few seconds for each replica, so it must not grow unnoticed: labels multiply. Whoever
+/// adds series raises the ceiling here, and sees what they cost.
+#[test]
+fn a_page_has_a_ceiling() {
+    const CEILING: usize = 1600;
+    let (_, text) = exposition::text(&fresh(Vitals { served: Some(served()), ..Vitals::default() }));
+    let samples = parse(&text);
+    assert!(samples <= CEILING, "{samples} samples, {} bytes", text.len());
+}
+
+/// Whoever asks for a p99 gets a number and not an edge: the edges reach as far as what is measured does.
+#[test]
+fn edges_reach_far_enough() {
+    let (_, text) = exposition::text(&fresh(Vitals::default()));
+    let edges = |name: &str| -> Vec<f64> {
+        let bucket = format!("{name}_bucket{{");
+        let lines = text.lines().filter(|line| line.starts_with(&bucket));
+        let edges = lines.filter_map(|line| line.split_once("le=\"")?.1.split_once('"')?.0.parse().ok());
+        edges.filter(|edge: &f64| edge.is_finite()).collect()
+    };
+    for (name, first, last) in [
+        ("radiosonde_e2e_request_latency_seconds", 0.1, 600.0),
+        ("radiosonde_time_to_first_token_seconds", 0.01, 100.0),
+        ("radiosonde_inter_token_latency_seconds", 0.01, 5.0),
+        ("radiosonde_queue_time_seconds", 0.01, 100.0),
+        ("radiosonde_health_probe_duration_seconds", 0.005, 20.0),
+        ("radiosonde_health_probe_hop_duration_seconds", 0.001, 20.0),
+        ("radiosonde_http_request_duration_seconds", 0.005, 60.0),
+    ] {
+        let edges = edges(name);
+        assert!(edges.iter().any(|edge| *edge <= first) && edges.iter().any(|edge| *edge >= last), "{name}: {edges:?}");
+    }
+    assert!(edges("radiosonde_health_probe_duration_seconds").contains(&20.0), "the default limit is an edge");
 }
 
 fn is_name(name: &str) -> bool {
@@ -147,6 +142,8 @@ fn a_used_server_exposes_text_that_parses() {
         max_total_num_tokens: 16384,
         step_age: Some(Duration::from_secs(3)),
         engine_up: true,
+        served: Some(served()),
+        engine_process: ProcessStats { cpu_seconds: 0.75, ..ProcessStats::default() },
         ..Vitals::default()
     });
     let in_flight = (metrics.probes.began(), metrics.requests.accepted(RequestEndpoint::Generate, 12));
@@ -158,11 +155,18 @@ fn a_used_server_exposes_text_that_parses() {
         stalled_at: Some(Hop::ReturnHealthCheckIpcs),
         cause: Some(Cause::EngineDead),
         duration: Duration::from_millis(30),
+        trace: None,
     });
-    metrics.requests.first_tokens(1, Duration::from_millis(20));
+    metrics.requests.first_tokens(1, Duration::from_millis(20), None);
     metrics.requests.further_tokens(2, Duration::from_millis(8));
-    metrics.engine.step_ended(StepPhase::Mixed, Duration::from_secs(100));
-    metrics.engine.status_changed(ServerStatus::Starting, ServerStatus::Up);
+    metrics.engine.step_ended(StepEnd {
+        phase: StepPhase::Mixed,
+        tokens: 10_000,
+        requests: 3,
+        took: Duration::from_secs(100),
+    });
+    metrics.engine.status_changed(ServerStatus::Starting, ServerStatus::Up, StatusReason::EngineReady);
+    metrics.http.began(HttpRoute::Unmatched).answered(404);
     let (_, text) = exposition::text(&metrics);
     parse(&text);
     for line in [
@@ -178,12 +182,17 @@ fn a_used_server_exposes_text_that_parses() {
         "radiosonde_generation_tokens_total 3",
         "radiosonde_health_probe_total{branch=\"busy\",endpoint=\"/health\",outcome=\"engine_dead\"} 1",
         "radiosonde_health_probe_failures_total{cause=\"engine_dead\",hop=\"scheduler.return_health_check_ipcs\"} 1",
-        "radiosonde_server_status_transitions_total{from=\"starting\",to=\"up\"} 1",
+        "radiosonde_server_status_transitions_total{from=\"starting\",reason=\"engine_ready\",to=\"up\"} 1",
+        "radiosonde_scheduler_batch_size_sum{phase=\"mixed\"} 3",
+        "radiosonde_http_requests_total{code=\"4xx\",route=\"unmatched\"} 1",
+        "radiosonde_model_info{architecture=\"a\",model=\"m\"} 1",
+        "radiosonde_cache_config_info{num_pages=\"1024\",page_size=\"16\"} 1",
+        "radiosonde_engine_cpu_seconds_total 0.75",
     ] {
         assert!(text.lines().any(|have| have == line), "{line} is not in\n{text}");
     }
     drop(in_flight);
-    metrics.requests.ended(RequestEndpoint::Generate, RequestOutcome::Abort, Duration::from_secs(1));
+    metrics.requests.ended(RequestEndpoint::Generate, RequestOutcome::Abort, Duration::from_secs(1), None);
     let (_, after) = exposition::text(&metrics);
     assert!(
         after.contains("\nradiosonde_requests_in_flight 0\n")

@@ -2,6 +2,8 @@
 
 #[path = "it/support/collector.rs"]
 mod collector;
+#[path = "telemetry/sampling.rs"]
+mod sampling;
 
 use std::io::Write;
 use std::net::TcpListener;
@@ -21,7 +23,9 @@ use radiosonde::telemetry::spans::{
     HopSpan, ProbeAttributes, RequestAttributes, StepAttributes, context, name_probe, name_request, record_probe,
     record_request, record_status, server_span, trace_id, write_hops,
 };
-use radiosonde::telemetry::{LogConfig, LogFormat, Metrics, OtlpConfig, OtlpProtocol, Tracers, exposition, log};
+use radiosonde::telemetry::{
+    LogConfig, LogExport, LogFormat, Metrics, OtlpConfig, OtlpProtocol, SamplingConfig, Tracers, exposition, log,
+};
 use tracing_subscriber::fmt::MakeWriter;
 
 const REMOTE: &str = "00-11111111111111111111111111111111-2222222222222222-01";
@@ -31,28 +35,41 @@ const PROTOCOLS: [OtlpProtocol; 2] = [OtlpProtocol::Grpc, OtlpProtocol::HttpProt
 struct Emitter {
     metrics: Metrics,
     tracers: Tracers,
+    logs: LogExport,
     lines: Lines,
 }
 
 impl Emitter {
     fn new(endpoint: Option<String>, protocol: OtlpProtocol) -> Self {
+        Self::sampling(endpoint, protocol, SamplingConfig::default())
+    }
+
+    fn sampling(endpoint: Option<String>, protocol: OtlpProtocol, sampling: SamplingConfig) -> Self {
         let metrics = Metrics::new().expect("the series are sound");
         let config = OtlpConfig { endpoint, protocol: Some(protocol) };
-        let tracers = Tracers::new(&config, metrics.exports.clone()).expect("the settings are sound");
+        let tracers = Tracers::new(&config, &sampling, metrics.exports.clone()).expect("the settings are sound");
         tracers.engine_started(4711);
-        Self { metrics, tracers, lines: Lines::default() }
+        let logs = LogExport::new(&OtlpConfig::default(), metrics.logs.clone()).expect("the settings are sound");
+        Self { metrics, tracers, logs, lines: Lines::default() }
     }
 
     fn run<T>(&self, format: LogFormat, emit: impl FnOnce() -> T) -> T {
         let config = LogConfig { format, filter: "warn,telemetry=info".to_owned() };
-        let subscriber = log::subscriber(&config, self.tracers.frontend(), self.lines.clone()).expect("a sound filter");
+        let subscriber =
+            log::subscriber(&config, self.tracers.frontend(), &self.logs, &self.metrics.logs, self.lines.clone());
+        let subscriber = subscriber.expect("a sound filter");
         tracing::subscriber::with_default(subscriber, emit)
     }
 
+    /// The sum of a series over its labels, or one sample of it.
     fn sample(&self, name: &str) -> String {
         let (_, text) = exposition::text(&self.metrics);
-        let line = text.lines().find(|line| line.starts_with(name) && line[name.len()..].starts_with(' '));
-        line.expect("the series exists").rsplit_once(' ').expect("a sample has a value").1.to_owned()
+        let samples = text.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix([' ', '{']));
+        let values: Vec<f64> = samples
+            .map(|rest| rest.rsplit(' ').next().and_then(|value| value.parse().ok()).expect("a sample has a value"))
+            .collect();
+        assert!(!values.is_empty(), "there is no {name}");
+        values.iter().sum::<f64>().to_string()
     }
 }
 
@@ -329,6 +346,26 @@ fn a_collector_that_never_answers_does_not_hold_the_exit() {
         assert_eq!(warnings.len(), 1, "{protocol:?}: {text}");
         assert!(warnings[0].contains("spans were lost") && warnings[0].contains(" spans=40"), "{protocol:?}: {text}");
         assert_eq!(emitter.sample("radiosonde_trace_spans_dropped_total"), "40", "{protocol:?}");
+    }
+}
+
+#[test]
+fn a_collector_that_never_answers_delays_nobody() {
+    for protocol in PROTOCOLS {
+        let silent = TcpListener::bind("127.0.0.1:0").expect("a free port exists");
+        let address = silent.local_addr().expect("a bound listener has an address");
+        let emitter = Emitter::new(Some(format!("http://{address}")), protocol);
+        emitter.run(LogFormat::Human, || (0..2000).for_each(|_| drop(failed_probe(&emitter.tracers))));
+        let number = |name: &str| emitter.sample(name).parse::<usize>().expect("a whole number");
+        let waiting = number("radiosonde_trace_spans_queued");
+        assert!(waiting <= 4096, "{protocol:?}: {waiting} wait");
+        let full = number("radiosonde_trace_spans_dropped_total{reason=\"queue_full\"}");
+        assert!(full > 0 && number("radiosonde_trace_spans_exported_total") == 0, "{protocol:?}: {full}");
+        emitter.run(LogFormat::Human, || emitter.tracers.shutdown(Duration::from_millis(100)));
+        assert_eq!(number("radiosonde_trace_spans_dropped_total"), 8000, "{protocol:?}: each is accounted for");
+        assert_eq!(number("radiosonde_trace_spans_queued"), 0, "{protocol:?}");
+        let text = emitter.lines.text();
+        assert!(text.contains(&format!(" spans=8000 queue_full={full} export_failed=")), "{protocol:?}: {text}");
     }
 }
 

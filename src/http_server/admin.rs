@@ -1,23 +1,26 @@
 //! What describes health: `/metrics` and `/debug/probes`. Nothing here waits for the engine.
 
+mod vitals;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
 use axum::extract::{Path, State};
-use axum::http::{StatusCode, header::CONTENT_TYPE};
+use axum::http::header::{ACCEPT, CONTENT_TYPE, VARY};
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
 use super::error::ApiError;
 use super::health::HealthState;
-use crate::clock::{MonoNanos, WallAnchor};
-use crate::engine_view::Link;
 use crate::incidents::KEPT_INCIDENTS;
 use crate::probe_ledger::KEPT_AUTOPSIES;
-use crate::telemetry::exposition;
-use crate::telemetry::metrics::{Metrics, ReadVitals, Vitals};
+use crate::telemetry::exposition::{self, Format};
+use crate::telemetry::metrics::Metrics;
 use crate::tokenizer_manager::TokenizerManager;
+
+pub use vitals::FrontendVitals;
 
 /// What the admin handlers hold.
 #[derive(Clone)]
@@ -43,10 +46,11 @@ impl From<&HealthState> for AdminState {
     }
 }
 
-/// `GET /metrics`
-pub async fn metrics(State(state): State<AdminState>) -> Response {
-    let (content_type, text) = exposition::text(&state.metrics);
-    ([(CONTENT_TYPE, content_type)], text).into_response()
+/// `GET /metrics`, as text or as OpenMetrics: what the caller prefers.
+pub async fn metrics(State(state): State<AdminState>, headers: HeaderMap) -> Response {
+    let accept = headers.get_all(ACCEPT).into_iter().filter_map(|value| value.to_str().ok());
+    let (content_type, page) = exposition::page(&state.metrics, Format::negotiate(accept));
+    ([(CONTENT_TYPE, content_type), (VARY, "accept")], page).into_response()
 }
 
 /// `GET /debug/probes`: the last probes, newest first.
@@ -74,56 +78,4 @@ pub async fn incidents(State(state): State<AdminState>) -> Json<Value> {
     Json(
         json!({ "kept": KEPT_INCIDENTS, "incidents": incidents.iter().map(|one| (**one).clone()).collect::<Vec<_>>() }),
     )
-}
-
-/// Reads the vital signs for each scrape.
-pub struct FrontendVitals {
-    tokenizer_manager: TokenizerManager,
-    health_check_timeout: Duration,
-    anchor: WallAnchor,
-}
-
-impl FrontendVitals {
-    /// Of `tokenizer_manager`.
-    #[must_use]
-    pub fn new(tokenizer_manager: TokenizerManager, health_check_timeout: Duration) -> Self {
-        Self { tokenizer_manager, health_check_timeout, anchor: WallAnchor::now() }
-    }
-}
-
-impl ReadVitals for FrontendVitals {
-    fn read(&self) -> Vitals {
-        let manager = &self.tokenizer_manager;
-        let report = manager.status().report();
-        let engine = manager.engine().snapshot();
-        let (now, last) = (MonoNanos::now(), manager.liveness().last_receive_tstamp());
-        let heartbeat = engine.heartbeat;
-        let model = manager.loaded_model();
-        Vitals {
-            status: report.status,
-            last_receive_age: now.since(last),
-            last_receive_at: self.anchor.wall(last),
-            health_check_timeout: self.health_check_timeout,
-            return_health_check_ipcs: heartbeat.return_health_check_ipcs.into(),
-            return_health_check_oldest: heartbeat.return_health_check_oldest.map(|oldest| now.since(oldest)),
-            scheduler_inbox: heartbeat.inbox.into(),
-            running: heartbeat.running.into(),
-            queued: heartbeat.waiting.into(),
-            kv_used_tokens: heartbeat.kv_used_tokens.into(),
-            max_total_num_tokens: model.as_ref().map_or(0, |model| model.info.max_total_tokens.into()),
-            loop_iterations: heartbeat.loop_iterations,
-            batches: heartbeat.batches,
-            step_age: engine.step.map(|(_, age)| age),
-            heartbeat_age: engine.heartbeat_age,
-            engine_up: matches!(engine.link, Link::Connected { .. }) && model.is_some(),
-            ipc_to_engine: manager.to_engine_depth() as u64,
-            ipc_to_frontend: heartbeat.outbox.into(),
-            retractions: heartbeat.retractions,
-            request_table: manager.table_len() as u64,
-            flights: manager.ledger().under_way() as u64,
-            paused: engine.paused,
-            runtime_lag: manager.lag().task.overdue(now),
-            process_lag: manager.lag().thread.overdue(now),
-        }
-    }
 }

@@ -25,9 +25,9 @@ pub struct ApiError {
     pub param: Option<String>,
     /// A stable name of the error, for programs.
     pub code: Option<&'static str>,
-    /// Why it counts as a refusal.
+    /// Why it counts as a refusal; `None` where a request was accepted and failed later.
     #[serde(skip)]
-    pub reason: RejectReason,
+    pub reason: Option<RejectReason>,
 }
 
 /// Seconds after which a refused client may try again.
@@ -42,7 +42,7 @@ impl ApiError {
             kind: "invalid_request_error",
             param: Some(param.into()),
             code: None,
-            reason: RejectReason::Invalid,
+            reason: Some(RejectReason::Invalid),
         }
     }
 
@@ -53,7 +53,7 @@ impl ApiError {
 
     /// Any status, nobody's field.
     pub fn plain(status: StatusCode, kind: &'static str, message: impl Into<String>) -> Self {
-        Self { status, message: message.into(), kind, param: None, code: None, reason: RejectReason::Invalid }
+        Self { status, message: message.into(), kind, param: None, code: None, reason: Some(RejectReason::Invalid) }
     }
 
     /// 404: no such model.
@@ -70,7 +70,7 @@ impl ApiError {
     /// 503: come back later.
     pub fn not_serving(message: impl Into<String>) -> Self {
         Self {
-            reason: RejectReason::NotServing,
+            reason: Some(RejectReason::NotServing),
             code: Some("not_serving"),
             ..Self::plain(StatusCode::SERVICE_UNAVAILABLE, "service_unavailable_error", message)
         }
@@ -78,7 +78,13 @@ impl ApiError {
 
     /// 503: the queue is full.
     pub fn queue_full(message: impl Into<String>) -> Self {
-        Self { reason: RejectReason::QueueFull, code: Some("queue_full"), ..Self::not_serving(message) }
+        Self { reason: Some(RejectReason::QueueFull), code: Some("queue_full"), ..Self::not_serving(message) }
+    }
+
+    /// The same for a request that had been accepted.
+    #[must_use]
+    pub fn of_accepted(self) -> Self {
+        Self { reason: None, ..self }
     }
 
     /// The JSON body; also what goes into a stream that has begun.
@@ -96,7 +102,9 @@ impl From<SubmitError> for ApiError {
             SubmitError::ContextLength { param, .. } => Self::context_length(param, message),
             SubmitError::QueueFull(_) => Self::queue_full(message),
             SubmitError::NotServing(_) | SubmitError::EngineDead => Self::not_serving(message),
-            SubmitError::Failed(_) => Self::plain(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message),
+            SubmitError::Failed(_) => {
+                Self::plain(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message).of_accepted()
+            }
         }
     }
 }
@@ -107,7 +115,9 @@ impl IntoResponse for ApiError {
         if self.status == StatusCode::SERVICE_UNAVAILABLE {
             response.headers_mut().insert(RETRY_AFTER, RETRY_AFTER_SECONDS);
         }
-        response.extensions_mut().insert(self.reason);
+        if let Some(reason) = self.reason {
+            response.extensions_mut().insert(reason);
+        }
         response
     }
 }

@@ -12,9 +12,10 @@ use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 use super::admin::AdminState;
 use super::readiness::Standing;
 use crate::clock::MonoNanos;
+use crate::telemetry::labels::HttpRoute;
 
 /// Where gRPC has it.
-pub const PATH: &str = "/grpc.health.v1.Health/{method}";
+pub const PATH: &str = HttpRoute::GrpcHealth.as_str();
 
 /// The names that are answered: the whole server, and the server by its name.
 const SERVICES: [&str; 2] = ["", "radiosonde"];

@@ -80,10 +80,15 @@ impl Standing {
         }
     }
 
+    /// When the last verdict fell. Before the first, the end of the start stands for it.
+    #[must_use]
+    pub fn verdict_at(&self) -> MonoNanos {
+        self.verdict.as_ref().map_or(self.report.since, |verdict| verdict.at)
+    }
+
     /// The last sign of life. An output is one as good as a verdict: a server that is always busy need not probe.
     fn newest(&self) -> MonoNanos {
-        let verdict = self.verdict.as_ref().map_or(self.report.since, |verdict| verdict.at);
-        verdict.max(self.last_receive)
+        self.verdict_at().max(self.last_receive)
     }
 
     /// The answer at `now`.

@@ -176,7 +176,7 @@ fn root_certs() -> RootCerts {
             RootCerts::Specific(Arc::new(roots.collect()))
         }
         Err(error) => {
-            tracing::warn!(%error, path = %path.display(), "SSL_CERT_FILE cannot be read; using the public roots");
+            tracing::warn!(%error, path = %path.display(), "the file of SSL_CERT_FILE cannot be read; using the public roots");
             RootCerts::WebPki
         }
     }

@@ -39,7 +39,7 @@ impl Progress {
         let tenths = tenths(position, self.total);
         if self.bar.is_hidden() && tenths > self.logged_tenths {
             self.logged_tenths = tenths;
-            tracing::info!(percent = tenths * 10, bytes = position, "fetching the model");
+            tracing::info!(percent = tenths * 10, bytes = position, "the model is on its way");
         }
     }
 }

@@ -5,11 +5,12 @@ use opentelemetry::trace::{SpanContext, SpanId, TraceContextExt, TraceFlags, Tra
 use super::*;
 use crate::io_struct::ProbeId;
 use crate::telemetry::labels::StepPhase;
-use crate::telemetry::{Metrics, OtlpConfig};
+use crate::telemetry::{Metrics, OtlpConfig, SamplingConfig};
 
 fn ledger() -> ProbeLedger {
     let metrics = Metrics::new().unwrap();
-    ProbeLedger::new(Arc::new(Tracers::new(&OtlpConfig::default(), metrics.exports.clone()).unwrap()))
+    let (to, sampling) = (OtlpConfig::default(), SamplingConfig::default());
+    ProbeLedger::new(Arc::new(Tracers::new(&to, &sampling, metrics.exports.clone()).unwrap()))
 }
 
 fn root(id: u64) -> Context {

@@ -14,7 +14,7 @@ use super::RuntimeError;
 use super::engine_ipc::{EngineIpc, Workers};
 use crate::config::{EngineArgs, ModelArgs, SchedulerArgs};
 use crate::drills::DrilledRunner;
-use crate::io_struct::{ModelInfo, ModelSource, TokenId};
+use crate::io_struct::{EngineInfo, EngineLimits, ModelInfo, ModelSource, TokenId};
 use crate::ipc;
 use crate::model_hub;
 use crate::model_runner::scripted::ScriptedRunner;
@@ -73,7 +73,7 @@ fn serve(args: &EngineArgs, listener: &UnixListener) -> Result<(), RuntimeError>
     let config = scheduler_config(&args.scheduler, &info);
     let mut scheduler = Scheduler::new(runner, config, Arc::clone(&vitals), drills.clone());
     let mut inbox = ChannelInbox::new(received, Arc::clone(&vitals));
-    ready.send_replace(Some(info));
+    ready.send_replace(Some(EngineInfo { model: info, limits: limits(&args.scheduler) }));
     let turning = thread::Builder::new().name("scheduler".to_owned()).spawn(move || {
         let mut out = workers;
         event_loop(&mut scheduler, &mut inbox, &mut out, &vitals, &drills);
@@ -114,6 +114,16 @@ fn scheduler_config(args: &SchedulerArgs, info: &ModelInfo) -> SchedulerConfig {
         max_running_requests: args.max_running_requests as usize,
         max_queued_requests: args.max_queued_requests as usize,
         max_total_tokens: info.max_total_tokens as usize,
+    }
+}
+
+/// What the frontends are told of it.
+fn limits(args: &SchedulerArgs) -> EngineLimits {
+    EngineLimits {
+        max_running_requests: args.max_running_requests,
+        max_queued_requests: args.max_queued_requests,
+        chunked_prefill_size: args.chunked_prefill_size,
+        page_size: PAGE_SIZE as u32,
     }
 }
 

@@ -16,7 +16,7 @@ use tokio::time::MissedTickBehavior;
 
 use crate::drills::{Drills, Passage};
 use crate::io_struct::{
-    EngineEvent, EngineOutput, Envelope, FromEngine, HttpWorkerIpc, ModelInfo, StepInFlight, ToEngine,
+    EngineEvent, EngineInfo, EngineOutput, Envelope, FromEngine, HttpWorkerIpc, StepInFlight, ToEngine,
 };
 use crate::ipc::{self, Frames, IpcError};
 use crate::scheduler::SchedulerInput;
@@ -89,7 +89,7 @@ impl EngineIpc {
     ///
     /// # Errors
     /// The thread or its runtime cannot be made.
-    pub fn spawn(self) -> std::io::Result<watch::Sender<Option<ModelInfo>>> {
+    pub fn spawn(self) -> std::io::Result<watch::Sender<Option<EngineInfo>>> {
         let (ready, model) = watch::channel(None);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         self.listener.set_nonblocking(true)?;
@@ -97,7 +97,7 @@ impl EngineIpc {
         Ok(ready)
     }
 
-    async fn accept(self, model: watch::Receiver<Option<ModelInfo>>) {
+    async fn accept(self, model: watch::Receiver<Option<EngineInfo>>) {
         let listener = match UnixListener::from_std(self.listener) {
             Ok(listener) => listener,
             Err(error) => return tracing::error!(%error, "engine cannot listen for frontends"),
@@ -124,7 +124,7 @@ async fn connection(
     stream: UnixStream,
     workers: Workers,
     inbox: mpsc::Sender<SchedulerInput>,
-    model: watch::Receiver<Option<ModelInfo>>,
+    model: watch::Receiver<Option<EngineInfo>>,
     drills: Drills,
 ) {
     let mut frames = ipc::frames(stream);
@@ -186,19 +186,20 @@ async fn read(
 async fn write(
     mut sink: SplitSink<Frames, bytes::Bytes>,
     mut outbox: mpsc::Receiver<Envelope<FromEngine>>,
-    mut model: watch::Receiver<Option<ModelInfo>>,
+    mut model: watch::Receiver<Option<EngineInfo>>,
     vitals: &VitalsPage,
     drills: &Drills,
 ) -> IpcError {
     let mut late = FuturesUnordered::new();
     let mut heartbeat = tokio::time::interval(HEARTBEAT_INTERVAL);
     heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut announced = false;
+    let (mut announced, mut health_check_outputs) = (false, 0);
     loop {
         let message = tokio::select! {
             biased;
             _ = heartbeat.tick() => {
-                Envelope::now(FromEngine::Event(EngineEvent::Heartbeat(vitals.heartbeat(outbox.len()))))
+                let heartbeat = vitals.heartbeat(outbox.len(), health_check_outputs);
+                Envelope::now(FromEngine::Event(EngineEvent::Heartbeat(heartbeat)))
             }
             Ok(info) = model.wait_for(Option::is_some), if !announced => {
                 announced = true;
@@ -207,14 +208,17 @@ async fn write(
             }
             Some(message) = late.next() => message,
             message = outbox.recv() => match message {
-                Some(message) => match passage(&message, drills) {
-                    Passage::Free => message,
-                    Passage::Lost => continue,
-                    Passage::Late(by) => {
-                        late.push(drills.delay(by).map(move |()| message));
-                        continue;
+                Some(message) => {
+                    health_check_outputs += u64::from(is_health_check_output(&message)); // even if it is lost from here on
+                    match passage(&message, drills) {
+                        Passage::Free => message,
+                        Passage::Lost => continue,
+                        Passage::Late(by) => {
+                            late.push(drills.delay(by).map(move |()| message));
+                            continue;
+                        }
                     }
-                },
+                }
                 None => return IpcError::Closed,
             },
         };
@@ -234,8 +238,9 @@ async fn write(
 
 /// A drill may lose or delay a busy scheduler's answers to probes, and nothing else.
 fn passage(message: &Envelope<FromEngine>, drills: &Drills) -> Passage {
-    match message.msg {
-        FromEngine::Output(EngineOutput::HealthCheck(_)) => drills.health_check_output(),
-        _ => Passage::Free,
-    }
+    if is_health_check_output(message) { drills.health_check_output() } else { Passage::Free }
+}
+
+fn is_health_check_output(message: &Envelope<FromEngine>) -> bool {
+    matches!(message.msg, FromEngine::Output(EngineOutput::HealthCheck(_)))
 }

@@ -9,7 +9,7 @@ use futures::{SinkExt, StreamExt};
 use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 
-use crate::io_struct::{BatchTokenIdOutput, EngineOutput, Envelope, FromEngine, HttpWorkerIpc, ModelInfo};
+use crate::io_struct::{BatchTokenIdOutput, EngineInfo, EngineOutput, Envelope, FromEngine, HttpWorkerIpc};
 use crate::ipc::{self, Frames, IpcError};
 use crate::telemetry::labels::Hop;
 use crate::tokenizer_manager::receive::Received;
@@ -42,7 +42,7 @@ impl EngineLink {
         self,
         manager: TokenizerManager,
         queue: &mut ToEngineQueue,
-        on_ready: impl FnOnce(ModelInfo),
+        on_ready: impl FnOnce(EngineInfo),
     ) -> IpcError {
         let (sink, stream) = self.frames.split();
         let (to_receive, received) = mpsc::channel(STATION_CAPACITY);
@@ -84,7 +84,7 @@ fn detokenizer(
     Ok(sender)
 }
 
-async fn read(mut stream: SplitStream<Frames>, stations: &Stations, on_ready: impl FnOnce(ModelInfo)) -> IpcError {
+async fn read(mut stream: SplitStream<Frames>, stations: &Stations, on_ready: impl FnOnce(EngineInfo)) -> IpcError {
     let (engine, drills) = (stations.manager.engine(), stations.manager.drills());
     let mut on_ready = Some(on_ready);
     loop {

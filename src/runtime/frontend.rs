@@ -14,10 +14,10 @@ use super::engine_link::EngineLink;
 use super::{Listeners, RuntimeError, canary, telemetry_config};
 use crate::config::{FrontendArgs, HttpArgs};
 use crate::http_server;
-use crate::http_server::admin::FrontendVitals;
+use crate::http_server::admin::{AdminState, FrontendVitals};
 use crate::http_server::health::HealthState;
 use crate::incidents::IncidentLog;
-use crate::io_struct::{ModelInfo, ModelSource};
+use crate::io_struct::{EngineInfo, ModelInfo, ModelSource};
 use crate::ipc::IpcError;
 use crate::probe_ledger::ProbeLedger;
 use crate::server_status::{StatusBoard, StatusEvent};
@@ -35,6 +35,15 @@ const LAST_REASON: Duration = Duration::from_secs(1);
 
 /// How long the last spans may take to leave.
 pub const TELEMETRY_FLUSH: Duration = Duration::from_secs(3);
+
+/// What a frontend has to know of its engine's supervisor.
+#[derive(Debug, Clone, Default)]
+pub struct Supervision {
+    /// Where incident reports are written.
+    pub incidents: Option<PathBuf>,
+    /// How often the engine may be started again; 0 without a supervisor.
+    pub engine_restarts: usize,
+}
 
 /// A frontend whose HTTP server runs, with or without an engine.
 pub struct Frontend {
@@ -58,21 +67,23 @@ impl Frontend {
     pub fn start(
         listeners: Listeners,
         args: &HttpArgs,
-        incidents: Option<PathBuf>,
+        supervision: Supervision,
         telemetry: Telemetry,
     ) -> Result<(Self, ToEngineQueue), RuntimeError> {
         let url = format!("http://{}", listeners.public.local_addr()?);
-        let transitions = Arc::clone(&telemetry.metrics);
-        let status = Arc::new(StatusBoard::new(move |from, to| transitions.engine.status_changed(from, to)));
+        let (transitions, reports) = (telemetry.clone(), Arc::clone(&telemetry.metrics));
+        let status = Arc::new(StatusBoard::new(move |from, to, reason| {
+            transitions.metrics.engine.status_changed(from, to, reason);
+            transitions.tracers.status_changed();
+        }));
         let ledger = Arc::new(ProbeLedger::new(Arc::clone(&telemetry.tracers)));
         let drills = super::drills(&args.drills);
         super::drill_workers(&drills);
-        let incidents = IncidentLog::new(incidents.or_else(incident_folder));
+        let on_report = move |cause| reports.engine.incident_reported(cause);
+        let incidents = IncidentLog::new(supervision.incidents.or_else(incident_folder), on_report);
         let metrics = Arc::clone(&telemetry.metrics);
         let (manager, queue) = TokenizerManager::new(ledger, incidents, status, metrics, drills);
         canary::start(manager.lag())?;
-        let vitals = FrontendVitals::new(manager.clone(), args.health_check_timeout);
-        telemetry.metrics.watch(Arc::new(vitals)).map_err(telemetry::TelemetryError::from)?;
         let health = HealthState {
             tokenizer_manager: manager.clone(),
             metrics: Arc::clone(&telemetry.metrics),
@@ -80,6 +91,8 @@ impl Frontend {
             health_generation: !args.disable_health_generation,
             self_probe_interval: args.self_probe(),
         };
+        let vitals = FrontendVitals::new(AdminState::from(&health), args.drain_timeout, supervision.engine_restarts);
+        telemetry.metrics.watch(Arc::new(vitals)).map_err(telemetry::TelemetryError::from)?;
         let public = PublicServer { settle: args.drain_settle, ..PublicServer::default() };
         let http = serve_public(listeners.public, &health, args, &public)?;
         let admin = Admin::start(listeners.admin, health, public.clone())?;
@@ -98,7 +111,7 @@ impl Frontend {
         self.still_starting("the engine loads the model");
         let (manager, url) = (self.manager.clone(), self.url.clone());
         let served_name = self.args.served_model_name.clone();
-        let on_ready = move |info: ModelInfo| {
+        let on_ready = move |info: EngineInfo| {
             if manager.loaded_model().is_some() {
                 let requests = manager.resend();
                 tracing::info!(requests, "the new engine is ready, requests without output were sent again");
@@ -163,8 +176,8 @@ impl Frontend {
             tracing::warn!("connections were still open");
         }
         self.admin.stop_probing();
-        let tracers = Arc::clone(&self.telemetry.tracers);
-        let _ = tokio::task::spawn_blocking(move || tracers.shutdown(TELEMETRY_FLUSH)).await;
+        let telemetry = self.telemetry.clone();
+        let _ = tokio::task::spawn_blocking(move || telemetry.shutdown(TELEMETRY_FLUSH)).await;
         self.admin.give_way_to_a_forced_end().await;
     }
 }
@@ -198,7 +211,8 @@ pub fn run(args: &FrontendArgs) -> Result<(), RuntimeError> {
     announce(&listeners)?;
     let telemetry = telemetry::init(&telemetry_config(&args.telemetry))?;
     runtime()?.block_on(async {
-        let (frontend, queue) = Frontend::start(listeners, &args.http, args.telemetry.incidents.clone(), telemetry)?;
+        let supervision = Supervision { incidents: args.telemetry.incidents.clone(), engine_restarts: 0 };
+        let (frontend, queue) = Frontend::start(listeners, &args.http, supervision, telemetry)?;
         let outcome = frontend.attend_until_asked(attend(&frontend, &args.engine, queue)).await;
         match outcome {
             Ok(()) => {
@@ -268,11 +282,12 @@ fn say(text: &str) {
     let _ = writeln!(out, "{text}").and_then(|()| out.flush());
 }
 
-fn served_model(info: ModelInfo, served_name: Option<String>) -> Result<ServedModel, String> {
+fn served_model(engine: EngineInfo, served_name: Option<String>) -> Result<ServedModel, String> {
+    let EngineInfo { model: info, limits } = engine;
     let tokenizer = Tokenizer::for_source(&info.source).map_err(|error| error.to_string())?;
     let chat_template = ChatTemplate::for_source(&info.source).map_err(|error| error.to_string())?;
     let served_name = served_name.unwrap_or_else(|| file_name(&info));
-    Ok(ServedModel { info, served_name, tokenizer, chat_template })
+    Ok(ServedModel { info, limits, served_name, tokenizer, chat_template })
 }
 
 /// What the file is called, without its extension: `general.name` inside is often an internal one.

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::engine_link::EngineLink;
-use super::frontend::{Frontend, announce, runtime};
+use super::frontend::{Frontend, Supervision, announce, runtime};
 use super::restarts::RestartBudget;
 use super::supervisor::Engine;
 use super::{Listeners, RuntimeError, restarts, telemetry_config};
@@ -31,7 +31,9 @@ pub fn run(args: &ServeArgs) -> Result<(), RuntimeError> {
     announce(&listeners)?;
     let telemetry = telemetry::init(&telemetry_config(&args.telemetry))?;
     runtime()?.block_on(async {
-        let (frontend, queue) = Frontend::start(listeners, &args.http, args.telemetry.incidents.clone(), telemetry)?;
+        let (incidents, engine_restarts) = (args.telemetry.incidents.clone(), args.supervision.engine_restarts);
+        let supervision = Supervision { incidents, engine_restarts };
+        let (frontend, queue) = Frontend::start(listeners, &args.http, supervision, telemetry)?;
         let fetched = tokio::select! {
             fetched = fetch(&frontend, args) => fetched,
             () = frontend.admin.asked_to_end() => return close(frontend, Ok(())).await,

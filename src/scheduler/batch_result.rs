@@ -39,11 +39,12 @@ impl Scheduler {
         self.leave_forward(out);
         match result {
             Ok(logits) => {
+                self.vitals.batch_result();
                 self.process_batch_result(&slots, &logits, out);
                 true
             }
             Err(error) => {
-                tracing::error!(step = info.number, %error, "step failed, its requests end");
+                tracing::warn!(step = info.number, %error, "step failed, its requests end");
                 self.fail_batch(&slots, &error.to_string(), out);
                 false
             }

@@ -104,6 +104,7 @@ impl Request {
         let hidden = matches!(finish_reason, Some(FinishReason::StopToken(_)));
         TokenIdOutput {
             rid: self.rid.clone(),
+            purpose: self.purpose,
             output_ids: token.filter(|_| !hidden).into_iter().collect(),
             logprobs: if hidden { Vec::new() } else { logprobs },
             finish_reason,
@@ -121,6 +122,7 @@ pub fn abort_output(input: &TokenizedGenerateReqInput, kind: AbortKind, message:
     FromEngine::Output(EngineOutput::BatchTokenId(BatchTokenIdOutput {
         outputs: vec![TokenIdOutput {
             rid: input.rid.clone(),
+            purpose: input.purpose,
             output_ids: Vec::new(),
             logprobs: Vec::new(),
             finish_reason: Some(FinishReason::Abort { message, kind }),

@@ -13,6 +13,8 @@ pub struct VitalsPage {
     /// Nanoseconds.
     last_turn: AtomicU64,
     batches: AtomicU64,
+    /// Nanoseconds; 0 for none.
+    last_batch_result: AtomicU64,
     retractions: AtomicU64,
     inbox: AtomicU32,
     waiting: AtomicU32,
@@ -78,6 +80,11 @@ impl VitalsPage {
         self.batches.fetch_add(1, Relaxed);
     }
 
+    /// A batch ended, and its result is good.
+    pub fn batch_result(&self) {
+        self.last_batch_result.store(MonoNanos::now().0, Relaxed);
+    }
+
     /// The queues have changed.
     pub fn set_queues(&self, queues: &Queues) {
         self.waiting.store(saturate(queues.waiting), Relaxed);
@@ -89,10 +96,11 @@ impl VitalsPage {
         self.paused.store(queues.paused, Relaxed);
     }
 
-    /// The signs now; `outbox` is what waits in front of the reader's own socket.
+    /// The signs now, for a reader in front of whose socket `outbox` messages wait and who was sent
+    /// `health_check_outputs`.
     #[must_use]
-    pub fn heartbeat(&self, outbox: usize) -> Heartbeat {
-        let oldest = self.return_health_check_oldest.load(Relaxed);
+    pub fn heartbeat(&self, outbox: usize, health_check_outputs: u64) -> Heartbeat {
+        let instant = |nanos: &AtomicU64| Some(MonoNanos(nanos.load(Relaxed))).filter(|at| at.0 > 0);
         Heartbeat {
             loop_iterations: self.loop_iterations.load(Relaxed),
             batches: self.batches.load(Relaxed),
@@ -101,13 +109,15 @@ impl VitalsPage {
             waiting: self.waiting.load(Relaxed),
             running: self.running.load(Relaxed),
             return_health_check_ipcs: self.return_health_check_ipcs.load(Relaxed),
-            return_health_check_oldest: (oldest > 0).then_some(MonoNanos(oldest)),
+            return_health_check_oldest: instant(&self.return_health_check_oldest),
             kv_used_tokens: self.kv_used_tokens.load(Relaxed),
             outbox: saturate(outbox),
             retractions: self.retractions.load(Relaxed),
             last_turn: MonoNanos(self.last_turn.load(Relaxed)),
             kv_lacking_tokens: self.kv_lacking_tokens.load(Relaxed),
             paused: self.paused.load(Relaxed),
+            last_batch_result: instant(&self.last_batch_result),
+            health_check_outputs,
         }
     }
 }

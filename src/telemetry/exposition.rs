@@ -1,23 +1,43 @@
-//! The text that a Prometheus scrape reads.
+//! The page that a scrape reads, in the format that it asks for.
 
-use prometheus::TextEncoder;
+pub mod negotiate;
+pub mod text;
+pub mod openmetrics;
+pub mod sglang;
+
+use prometheus::proto::MetricFamily;
+
+pub use negotiate::Format;
 
 use super::Metrics;
+use super::metrics::MetricsAlias;
 
-/// The media type of the text exposition format, version 0.0.4.
-pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+/// The content type and body of a scrape that asked for `format`.
+#[must_use]
+pub fn page(metrics: &Metrics, format: Format) -> (&'static str, String) {
+    let families = families(metrics);
+    let body = match format {
+        Format::Text => text::encode(&families),
+        Format::OpenMetrics => openmetrics::encode(&families, &metrics.exemplars()),
+    };
+    (format.content_type(), body)
+}
 
-/// The content type and body of a scrape.
+/// The page for those who ask for nothing in particular.
 #[must_use]
 pub fn text(metrics: &Metrics) -> (&'static str, String) {
-    let mut body = String::new();
-    for family in metrics.gather() {
-        let whole = body.len();
-        // Each family on its own, so that one bad family could never hide the others.
-        if let Err(error) = TextEncoder::new().encode_utf8(&[family], &mut body) {
-            tracing::warn!(%error, "a series cannot be encoded");
-            body.truncate(whole);
+    page(metrics, Format::Text)
+}
+
+/// Every family, and those that have another name too.
+fn families(metrics: &Metrics) -> Vec<MetricFamily> {
+    let mut families = metrics.gather();
+    match (metrics.alias(), metrics.model_name()) {
+        (Some(MetricsAlias::Sglang), Some(model)) => {
+            let aliases = sglang::families(&families, model, metrics.requests.generation_throughput());
+            families.extend(aliases);
         }
+        (None, _) | (_, None) => {}
     }
-    (CONTENT_TYPE, body)
+    families
 }

@@ -205,6 +205,24 @@ label_set! {
 }
 
 label_set! {
+    /// What made the server's status change.
+    StatusReason {
+        /// The model is loaded and has run once.
+        EngineReady => "engine_ready",
+        /// A probe heard something in time.
+        ProbeOk => "probe_ok",
+        /// A probe's limit passed.
+        ProbeFailed => "probe_failed",
+        /// The engine is gone, and another one is started.
+        EngineRestarting => "engine_restarting",
+        /// The engine is gone for good.
+        EngineDied => "engine_died",
+        /// The process was asked to end.
+        DrainBegan => "drain_began",
+    }
+}
+
+label_set! {
     /// What a scheduler step works on.
     StepPhase {
         /// Prompt chunks only.
@@ -213,5 +231,93 @@ label_set! {
         Decode => "decode",
         /// Both.
         Mixed => "mixed",
+    }
+}
+
+label_set! {
+    /// The paths that are served, as they are matched; `/metrics` is not one of them, since reading changes nothing.
+    HttpRoute {
+        /// `GET /health`
+        Health => "/health",
+        /// `GET /health_generate`
+        HealthGenerate => "/health_generate",
+        /// `GET /livez`
+        Livez => "/livez",
+        /// `GET /readyz`
+        Readyz => "/readyz",
+        /// `GET /startupz`
+        Startupz => "/startupz",
+        /// `GET /ready`
+        Ready => "/ready",
+        /// `GET /ping`
+        Ping => "/ping",
+        /// `GET /debug/probes`
+        DebugProbes => "/debug/probes",
+        /// `GET /debug/probes/{probe_id}`
+        DebugProbe => "/debug/probes/{probe_id}",
+        /// `GET /debug/incidents`
+        DebugIncidents => "/debug/incidents",
+        /// `/debug/fault`
+        DebugFault => "/debug/fault",
+        /// `POST /generate`
+        Generate => "/generate",
+        /// `POST /v1/completions`
+        Completions => "/v1/completions",
+        /// `POST /v1/chat/completions`
+        ChatCompletions => "/v1/chat/completions",
+        /// `GET /v1/models`
+        Models => "/v1/models",
+        /// `GET /v1/models/{model}`
+        Model => "/v1/models/{*model}",
+        /// `POST /pause_generation`
+        PauseGeneration => "/pause_generation",
+        /// `POST /continue_generation`
+        ContinueGeneration => "/continue_generation",
+        /// Health as gRPC has it.
+        GrpcHealth => "/grpc.health.v1.Health/{method}",
+        /// Nothing is there.
+        Unmatched => "unmatched",
+    }
+}
+
+label_set! {
+    /// The first digit of an HTTP answer's status.
+    HttpCode {
+        /// It worked.
+        Success => "2xx",
+        /// Look elsewhere, or nothing is new.
+        Redirection => "3xx",
+        /// The client's business.
+        ClientError => "4xx",
+        /// Ours.
+        ServerError => "5xx",
+        /// The client left before there was an answer.
+        None => "none",
+    }
+}
+
+label_set! {
+    /// Why a span never reached the collector.
+    SpanLoss {
+        /// More spans waited for export than the queue holds.
+        QueueFull => "queue_full",
+        /// The collector refused them, or did not answer in time.
+        ExportFailed => "export_failed",
+        /// They still waited when the server ended.
+        Shutdown => "shutdown",
+        /// Too many traces waited for their end to be judged.
+        BufferFull => "buffer_full",
+    }
+}
+
+label_set! {
+    /// Why the collector did not get a log record.
+    RecordLoss {
+        /// Too many waited already.
+        QueueFull => "queue_full",
+        /// The collector refused or did not answer.
+        ExportFailed => "export_failed",
+        /// The process ended first.
+        Shutdown => "shutdown",
     }
 }

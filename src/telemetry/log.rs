@@ -1,14 +1,16 @@
 //! Log lines on standard error, for people or for machines, each with the ids that lead to its trace.
 
+pub mod events;
 mod fields;
 mod format;
 mod ids;
+mod limit;
 
 use std::io::{IsTerminal, stderr};
 
 use opentelemetry_sdk::trace::SdkTracer;
 use tracing::{Level, Metadata, Subscriber};
-use tracing_subscriber::filter::{EnvFilter, ParseError, filter_fn};
+use tracing_subscriber::filter::{EnvFilter, FilterExt, ParseError, filter_fn};
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
@@ -17,6 +19,10 @@ use tracing_subscriber::{Registry, fmt};
 
 use format::Line;
 use ids::RememberIds;
+use limit::Limit;
+
+use super::metrics::LogMetrics;
+use super::otlp::logs::{Bridge, LogExport};
 
 /// Shapes of a log line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -54,6 +60,9 @@ pub enum LogError {
         /// What is wrong with it.
         source: ParseError,
     },
+    /// The thread that tells of suppressed lines could not start.
+    #[error("cannot start the thread of the log")]
+    Thread(#[from] std::io::Error),
     /// Somebody installed a subscriber before.
     #[error("logging is set up already")]
     Twice(#[from] TryInitError),
@@ -66,21 +75,24 @@ const NOISE: &str = "opentelemetry=warn,opentelemetry_sdk=warn,opentelemetry_otl
 /// The targets that spans and span events come from.
 const OURS: &str = env!("CARGO_CRATE_NAME");
 
-/// Installs the subscriber of a frontend: log lines, and spans written through `tracer`. Once per process.
+/// Installs the subscriber of a frontend: log lines, which `export` takes too, and spans written through `tracer`. Once
+/// per process.
 ///
 /// # Errors
-/// The filter cannot be read, or a subscriber is installed already.
-pub fn init(config: &LogConfig, tracer: &SdkTracer) -> Result<(), LogError> {
-    Ok(subscriber(config, tracer, stderr)?.try_init()?)
+/// The filter cannot be read, a thread cannot start, or a subscriber is installed already.
+pub fn init(config: &LogConfig, tracer: &SdkTracer, export: &LogExport, metrics: &LogMetrics) -> Result<(), LogError> {
+    Ok(subscriber(config, tracer, export, metrics, stderr)?.try_init()?)
 }
 
 /// What [`init`] installs, with log lines that go to `writer`.
 ///
 /// # Errors
-/// The filter cannot be read.
+/// The filter cannot be read, or a thread cannot start.
 pub fn subscriber<W>(
     config: &LogConfig,
     tracer: &SdkTracer,
+    export: &LogExport,
+    metrics: &LogMetrics,
     writer: W,
 ) -> Result<impl Subscriber + Send + Sync, LogError>
 where
@@ -94,18 +106,29 @@ where
         .with_location(false)
         .with_target(false)
         .with_filter(filter_fn(traced));
-    Ok(Registry::default().with(spans).with(RememberIds).with(lines(config, writer)?))
+    Ok(Registry::default().with(spans).with(RememberIds).with(lines(
+        config,
+        writer,
+        export.bridge(),
+        Some(metrics.clone()),
+    )?))
 }
 
 /// Installs the subscriber of an engine, which opens no spans: log lines only. Once per process.
 ///
 /// # Errors
-/// The filter cannot be read, or a subscriber is installed already.
+/// The filter cannot be read, a thread cannot start, or a subscriber is installed already.
 pub fn init_plain(config: &LogConfig) -> Result<(), LogError> {
-    Ok(Registry::default().with(RememberIds).with(lines(config, stderr)?).try_init()?)
+    Ok(Registry::default().with(RememberIds).with(lines(config, stderr, None, None)?).try_init()?)
 }
 
-fn lines<S, W>(config: &LogConfig, writer: W) -> Result<impl Layer<S>, LogError>
+/// What is filtered and limited is so for both: a line that is written is a record, and none else is.
+fn lines<S, W>(
+    config: &LogConfig,
+    writer: W,
+    records: Option<Bridge>,
+    metrics: Option<LogMetrics>,
+) -> Result<impl Layer<S>, LogError>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
@@ -114,7 +137,9 @@ where
     // The user's words come last and win.
     let filter = EnvFilter::builder().parse(format!("{NOISE},{}", config.filter)).map_err(unreadable)?;
     let layer = fmt::layer().with_ansi(stderr().is_terminal()).event_format(Line(config.format)).with_writer(writer);
-    Ok(layer.with_filter(filter))
+    // Whoever carries records must not make any: each would bring forth the next.
+    let records = records.map(|bridge| bridge.with_filter(filter_fn(|metadata| metadata.target().starts_with(OURS))));
+    Ok(layer.and_then(records).with_filter(filter.and(Limit::start(metrics)?)))
 }
 
 /// Our spans, and what was logged inside them at info or above.

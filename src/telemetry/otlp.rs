@@ -1,31 +1,51 @@
-//! Trace export: two services, one for each process, written by the frontend and sent to one collector.
+//! Trace and log export: two services, one for each process, written by the frontend and sent to one collector.
 
-mod exporter;
-mod processor;
-mod runtime;
+pub mod variables;
+mod signal;
 mod settings;
+mod tls;
+mod sampling;
+mod sampler;
+mod undecided;
+mod pipeline;
+mod account;
+mod exporter;
+mod http_client;
+pub mod logs;
+mod runtime;
+mod resource;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use opentelemetry::trace::TracerProvider;
-use opentelemetry::{Key, KeyValue};
+use opentelemetry::propagation::TextMapCompositePropagator;
+use opentelemetry::trace::{TraceContextExt, TraceId, TracerProvider};
+use opentelemetry::{Context, global};
 use opentelemetry_otlp::ExporterBuildError;
-use opentelemetry_sdk::Resource;
-use opentelemetry_sdk::resource::{EnvResourceDetector, ResourceDetector};
-use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider};
-use opentelemetry_semantic_conventions::attribute::{SERVICE_INSTANCE_ID, SERVICE_NAME, SERVICE_VERSION};
+use opentelemetry_sdk::propagation::TraceContextPropagator;
+use opentelemetry_sdk::trace::{
+    BatchConfigBuilder, BatchSpanProcessor, SdkTracer, SdkTracerProvider, SpanProcessor as _,
+};
 
+use super::labels::SpanLoss;
 use super::metrics::ExportMetrics;
 use super::spans::names::{SCOPE, Side};
+use account::Account;
 use exporter::Health;
-use processor::{Account, CountingProcessor};
+use pipeline::{Entrance, Pipeline};
+use resource::resource;
 use runtime::ExportRuntime;
-use settings::Destination;
+use sampler::RecordAll;
+use sampling::Policy;
+pub use sampling::{Ending, SamplingConfig, Share};
+use settings::{Destination, Queue};
+use signal::Signal;
+use undecided::{Limits, Undecided};
+use variables::Env;
 
-/// Where traces go, as the command line says it. The standard environment variables fill in what is not said.
+/// Where traces or logs go, as the command line says it. The standard environment variables fill in what is not said.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OtlpConfig {
     /// The collector's URL.
@@ -43,7 +63,7 @@ pub enum OtlpProtocol {
     HttpProtobuf,
 }
 
-/// Why trace export could not be set up.
+/// Why the export of traces or logs could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum OtlpError {
     /// The endpoint is no URL with a scheme.
@@ -58,6 +78,34 @@ pub enum OtlpError {
         value: String,
         /// What it may say.
         legal: &'static str,
+    },
+    /// A file that a variable names cannot be read.
+    #[error("{variable}: cannot read '{path}'")]
+    File {
+        /// The variable.
+        variable: &'static str,
+        /// Its value.
+        path: String,
+        /// What is wrong.
+        source: std::io::Error,
+    },
+    /// A file that a variable names holds something else.
+    #[error("{variable}: there is no {what} in '{path}', or it is not in PEM")]
+    Pem {
+        /// The variable.
+        variable: &'static str,
+        /// Its value.
+        path: String,
+        /// What should be in it.
+        what: &'static str,
+    },
+    /// A variable makes sense only with another one.
+    #[error("{given} is set and {missing} is not: a client certificate needs both")]
+    Alone {
+        /// The one that is set.
+        given: &'static str,
+        /// The one that is not.
+        missing: &'static str,
     },
     /// The exporter refused its settings.
     #[error("cannot build the exporter")]
@@ -75,38 +123,42 @@ pub struct Tracers {
     /// 0 as long as no engine has started.
     engine_pid: AtomicU32,
     providers: [SdkTracerProvider; 2],
-    account: Arc<Account>,
+    policy: Arc<Policy>,
+    /// `None`: nothing is exported.
+    pipeline: Option<Arc<Pipeline>>,
     /// Last, so that it is there as long as anybody exports.
     _runtime: Option<ExportRuntime>,
 }
 
 impl Tracers {
-    /// Sets up export to where `config` and the environment say; without an endpoint, spans get ids and go nowhere.
+    /// Sets up export of what `sampling` keeps to where `config` and the environment say; without an endpoint, spans get ids and go nowhere.
     ///
     /// # Errors
     /// An endpoint or a variable is wrong, or the export thread cannot start.
-    pub fn new(config: &OtlpConfig, metrics: ExportMetrics) -> Result<Self, OtlpError> {
-        let destination = settings::resolve(config, &|name| std::env::var(name).ok())?;
+    pub fn new(config: &OtlpConfig, sampling: &SamplingConfig, metrics: ExportMetrics) -> Result<Self, OtlpError> {
+        let env = Env(&|name| std::env::var(name).ok());
+        let destination = settings::destination(Signal::Traces, config, &env)?;
+        let policy = Arc::new(settings::policy(sampling, &env)?);
+        propagate(settings::continues_traces(&env)?);
         let runtime = match &destination {
             Some(Destination { protocol: OtlpProtocol::Grpc, .. }) => Some(ExportRuntime::start()?),
             _ => None,
         };
-        let account = Arc::new(Account::new(metrics));
-        let health = Arc::new(Health::default());
-        let provider = |side| -> Result<SdkTracerProvider, OtlpError> {
-            let builder = SdkTracerProvider::builder().with_resource(resource(side));
-            let Some(destination) = &destination else { return Ok(builder.build()) };
-            let _inside = runtime.as_ref().map(ExportRuntime::enter);
-            let exporter = exporter::build(destination, Arc::clone(&account), Arc::clone(&health))?;
-            Ok(builder.with_span_processor(CountingProcessor::new(exporter, Arc::clone(&account))).build())
+        let pipeline = match &destination {
+            Some(destination) => {
+                let _inside = runtime.as_ref().map(ExportRuntime::enter);
+                Some(Arc::new(pipeline(destination, &env, Arc::clone(&policy), metrics)?))
+            }
+            None => None,
         };
-        let providers = [provider(Side::Frontend)?, provider(Side::Engine)?];
+        let providers = [Side::Frontend, Side::Engine].map(|side| provider(side, pipeline.as_ref()));
         Ok(Self {
             frontend: providers[0].tracer(SCOPE),
             engine: providers[1].tracer(SCOPE),
             engine_pid: AtomicU32::new(0),
             providers,
-            account,
+            policy,
+            pipeline,
             _runtime: runtime,
         })
     }
@@ -134,6 +186,20 @@ impl Tracers {
         Some(self.engine_pid.load(Ordering::Relaxed)).filter(|&pid| pid != 0)
     }
 
+    /// The server's status has changed: the trace of the next probe is kept.
+    pub fn status_changed(&self) {
+        self.policy.status_changed();
+    }
+
+    /// The trace below `root`, if it is kept when it ends so after `took`, asked before its root span has ended: what an
+    /// exemplar may point to. What is kept may still be lost on its way.
+    #[must_use]
+    pub fn kept(&self, root: &Context, ending: Ending, took: Duration) -> Option<TraceId> {
+        let root = root.span().span_context().clone();
+        let keeps = root.is_valid() && self.pipeline.is_some() && self.policy.foresees(root.is_sampled(), ending, took);
+        keeps.then(|| root.trace_id())
+    }
+
     /// Sends what is queued and stops, within `deadline`, whatever the collector does. Blocks the calling thread, so
     /// not for an async one. What could not be sent is counted and told in one warning.
     pub fn shutdown(&self, deadline: Duration) {
@@ -152,29 +218,54 @@ impl Tracers {
             // An early error means that the other end is gone, which is an answer too.
             let _ = all_done.recv_timeout(ends_at.saturating_duration_since(Instant::now()));
         }
-        let lost = self.account.close();
-        if lost > 0 {
-            tracing::warn!(spans = lost, "spans were lost: the collector did not take them");
+        if let Some(pipeline) = &self.pipeline {
+            pipeline.account.lost(SpanLoss::Shutdown, pipeline.undecided.abandon());
+            pipeline.account.close();
         }
     }
 }
 
-/// What the spans of `side` carry: `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES` win over the defaults, and the
-/// engine's name follows the frontend's.
-fn resource(side: Side) -> Resource {
-    let given = EnvResourceDetector::new().detect();
-    let given = |key: &'static str| given.get(&Key::from_static_str(key)).map(|value| value.to_string());
-    let named = std::env::var("OTEL_SERVICE_NAME").ok().filter(|name| !name.is_empty());
-    let name = match (named.or_else(|| given(SERVICE_NAME)), side) {
-        (None, side) => side.service().to_owned(),
-        (Some(name), Side::Frontend) => name,
-        (Some(name), Side::Engine) => format!("{name}-engine"),
+/// Incoming `traceparent` headers are read, or are not.
+fn propagate(continues_traces: bool) {
+    if continues_traces {
+        global::set_text_map_propagator(TraceContextPropagator::new());
+    } else {
+        global::set_text_map_propagator(TextMapCompositePropagator::new(Vec::new()));
+    }
+}
+
+fn pipeline(
+    destination: &Destination,
+    env: &Env<'_>,
+    policy: Arc<Policy>,
+    metrics: ExportMetrics,
+) -> Result<Pipeline, OtlpError> {
+    let Queue { capacity, batch, delay } = settings::queue(Signal::Traces, env)?;
+    let account = Arc::new(Account::new(capacity, metrics));
+    let health = Arc::new(Health::default());
+    let batches = |side| -> Result<BatchSpanProcessor, OtlpError> {
+        let exporter = exporter::build(destination, Arc::clone(&account), Arc::clone(&health))?;
+        let config = BatchConfigBuilder::default()
+            .with_max_queue_size(capacity)
+            .with_max_export_batch_size(batch)
+            .with_scheduled_delay(delay);
+        let mut batches = BatchSpanProcessor::new(exporter, config.build());
+        batches.set_resource(&resource(side));
+        Ok(batches)
     };
-    let version = given(SERVICE_VERSION).unwrap_or_else(|| env!("CARGO_PKG_VERSION").to_owned());
-    let instance = given(SERVICE_INSTANCE_ID).unwrap_or_else(|| uuid::Uuid::new_v4().to_string());
-    Resource::builder()
-        .with_service_name(name)
-        .with_attribute(KeyValue::new(SERVICE_VERSION, version))
-        .with_attribute(KeyValue::new(SERVICE_INSTANCE_ID, instance))
-        .build()
+    Ok(Pipeline {
+        policy,
+        undecided: Undecided::new(Limits::default()),
+        longest_text: settings::longest_text(env)?,
+        frontend: batches(Side::Frontend)?,
+        engine: batches(Side::Engine)?,
+        account,
+    })
+}
+
+fn provider(side: Side, pipeline: Option<&Arc<Pipeline>>) -> SdkTracerProvider {
+    let builder = SdkTracerProvider::builder();
+    let Some(pipeline) = pipeline else { return builder.build() };
+    let entrance = Entrance { side, pipeline: Arc::clone(pipeline) };
+    builder.with_sampler(RecordAll(Arc::clone(&pipeline.policy))).with_span_processor(entrance).build()
 }

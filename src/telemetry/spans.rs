@@ -17,7 +17,7 @@ pub use stream::StreamSpan;
 pub const MAX_TEXT: usize = 512;
 
 /// The head of `text`, at most `limit` bytes, cut between characters.
-fn bounded(text: &str, limit: usize) -> &str {
+pub(super) fn bounded(text: &str, limit: usize) -> &str {
     &text[..text.floor_char_boundary(limit)]
 }
 

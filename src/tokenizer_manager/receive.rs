@@ -11,9 +11,11 @@ use crate::clock::MonoNanos;
 use crate::detokenizer::{BatchStrOutput, StrOutput};
 use crate::io_struct::{
     AbortKind, BatchTokenIdOutput, EngineEvent, EngineOutput, Envelope, FinishReason, HealthCheckOutput, Purpose, Rid,
-    ToEngine,
+    StepInfo, ToEngine,
 };
 use crate::telemetry::labels::{Hop, RequestOutcome};
+use crate::telemetry::metrics::StepEnd;
+use crate::telemetry::otlp::Ending;
 
 /// An output, ready for its waiter.
 #[derive(Debug)]
@@ -83,10 +85,12 @@ impl TokenizerManager {
             EngineEvent::StepBegan(step) => self.inner.engine.step_began(step, sent_at),
             EngineEvent::StepEnded(step) => {
                 if let Some(took) = self.inner.engine.step_ended(step, sent_at) {
-                    self.inner.metrics.engine.step_ended(step.phase, took);
+                    let StepInfo { phase, tokens, requests, .. } = step;
+                    self.inner.metrics.engine.step_ended(StepEnd { phase, tokens, requests, took });
                 }
             }
-            EngineEvent::HopEntered { rid, hop: Hop::Queue } => self.admitted(&rid),
+            EngineEvent::HopEntered { rid, hop: Hop::Queue } => self.admitted(&rid, sent_at),
+            EngineEvent::HopLeft { rid, hop: Hop::Queue } => self.placed(&rid, sent_at),
             EngineEvent::HopEntered { .. }
             | EngineEvent::HopLeft { .. }
             | EngineEvent::ProbeBranch { .. }
@@ -150,15 +154,25 @@ impl TokenizerManager {
         }
     }
 
-    fn admitted(&self, rid: &Rid) {
+    fn admitted(&self, rid: &Rid, at: MonoNanos) {
         let entry = self.inner.table.update(rid, |entry| {
             if let (None, Some(endpoint)) = (&entry.admitted, entry.endpoint) {
                 let in_flight = self.inner.metrics.requests.accepted(endpoint, entry.prompt_tokens);
                 entry.admitted = Some(Arc::new(in_flight));
+                entry.queued = Some(at);
             }
         });
         if let Some(entry) = entry {
             entry.state.admit();
+        }
+    }
+
+    /// A request leaves the queue. Only the first time counts: later it gave its place back.
+    fn placed(&self, rid: &Rid, at: MonoNanos) {
+        let mut queued = None;
+        self.inner.table.update(rid, |entry| queued = entry.queued.take());
+        if let Some(queued) = queued {
+            self.inner.metrics.requests.placed(at.since(queued));
         }
     }
 
@@ -182,20 +196,24 @@ impl TokenizerManager {
             if ends_early {
                 self.send_abort(&rid); // a stop string: the engine does not know yet
             }
-            waiters.extend(self.deliver(&rid, news, now));
+            let waiter = self.deliver(&rid, news, now);
+            if waiter.is_none() && output.purpose != Purpose::Serve {
+                self.inner.metrics.probes.orphaned();
+            }
+            waiters.extend(waiter);
         }
         waiters
     }
 
     fn deliver(&self, rid: &Rid, news: GenerateOutput, now: MonoNanos) -> Option<Arc<RequestState>> {
-        let completion_tokens = news.usage.completion_tokens;
+        let usage = news.usage;
         let mut newest_before = None;
         let entry = self.inner.table.update(rid, |entry| {
-            newest_before = entry.newest.replace((now, completion_tokens));
+            newest_before = entry.newest.replace((now, usage.completion_tokens));
             entry.input = None; // what has begun is never begun again
         })?;
         if entry.purpose == Purpose::Serve {
-            self.measure(&entry, newest_before, now, completion_tokens);
+            self.measure(rid, &entry, newest_before, now, usage);
         }
         if let Some(reason) = &news.finish_reason {
             self.inner.table.remove(rid);
@@ -206,19 +224,30 @@ impl TokenizerManager {
         Some(entry.state)
     }
 
-    fn measure(&self, entry: &Entry, before: Option<(MonoNanos, u32)>, now: MonoNanos, completion_tokens: u32) {
+    fn measure(&self, rid: &Rid, entry: &Entry, before: Option<(MonoNanos, u32)>, now: MonoNanos, usage: Usage) {
         let metrics = &self.inner.metrics.requests;
         match before {
-            None => metrics.first_tokens(completion_tokens, now.since(entry.submitted)),
-            Some((at, tokens)) => metrics.further_tokens(completion_tokens.saturating_sub(tokens), now.since(at)),
+            None => {
+                metrics.cached(usage.cached_tokens);
+                let ending = Ending::Request(RequestOutcome::Stop); // as far as is known
+                let trace = self.inner.ledger.trace_of(rid, now, ending);
+                metrics.first_tokens(usage.completion_tokens, now.since(entry.submitted), trace);
+            }
+            Some((at, tokens)) => metrics.further_tokens(usage.completion_tokens.saturating_sub(tokens), now.since(at)),
         }
     }
 
     fn handle_health_check(&self, answer: &HealthCheckOutput) -> Option<Arc<RequestState>> {
         self.inner.metrics.engine.health_check_output_received();
         self.inner.ledger.leave(&answer.rid, Hop::Receive, MonoNanos::now());
+        if answer.place > 0 {
+            self.inner.metrics.probes.coalesced();
+        }
         self.inner.detokenizer.forget(&answer.rid);
-        let entry = self.inner.table.remove(&answer.rid)?;
+        let Some(entry) = self.inner.table.remove(&answer.rid) else {
+            self.inner.metrics.probes.orphaned();
+            return None;
+        };
         entry.state.put(GenerateOutput { finish_reason: Some(FinishReason::Length(0)), ..GenerateOutput::default() });
         Some(entry.state)
     }
@@ -231,9 +260,10 @@ impl TokenizerManager {
             self.inner.ledger.leave(rid, Hop::Receive, now);
             return;
         }
+        let trace = self.inner.ledger.trace_of(rid, now, Ending::Request(outcome));
         self.inner.ledger.end(rid, outcome, now);
         if let Some(endpoint) = entry.endpoint.filter(|_| entry.admitted.is_some()) {
-            self.inner.metrics.requests.ended(endpoint, outcome, now.since(entry.submitted));
+            self.inner.metrics.requests.ended(endpoint, outcome, now.since(entry.submitted), trace);
         }
     }
 }

@@ -10,6 +10,7 @@ use super::ServedModel;
 use super::submit::SubmitError;
 use crate::clock::MonoNanos;
 use crate::io_struct::{AbortKind, FinishReason, Rid, TokenId, TokenLogprob};
+use crate::telemetry::labels::RequestOutcome;
 use crate::telemetry::spans::{self, RequestAttributes};
 
 /// Token counts of a request.
@@ -187,8 +188,8 @@ impl RequestStream {
             let changed = state.changed.notified();
             {
                 let inner = state.lock();
-                if let Some(FinishReason::Abort { message, kind }) =
-                    inner.pending.as_ref().and_then(|news| news.finish_reason.as_ref())
+                if let Some(GenerateOutput { finish_reason: Some(reason), usage, .. }) = inner.pending.as_ref()
+                    && let FinishReason::Abort { message, kind } = reason
                 {
                     let refused = match kind {
                         AbortKind::QueueFull => SubmitError::QueueFull(message.clone()),
@@ -198,7 +199,11 @@ impl RequestStream {
                         AbortKind::EngineDead => SubmitError::EngineDead,
                         AbortKind::CutOff => SubmitError::NotServing(message.clone()),
                         AbortKind::Requested => return Ok(()), // an end like any other, told with the news
-                        AbortKind::StepFailed => SubmitError::Failed(message.clone()),
+                        AbortKind::StepFailed => {
+                            self.usage = *usage;
+                            self.tell(reason); // a step took it in
+                            SubmitError::Failed(message.clone())
+                        }
                     };
                     self.books = None; // the status of the answer tells
                     return Err(refused);
@@ -257,6 +262,9 @@ impl RequestStream {
             broken: why.filter(|_| books.answer_began),
         };
         spans::record_request(&books.span, &request);
+        if let Some(error) = error.filter(|_| outcome == RequestOutcome::Error) {
+            books.span.in_scope(|| tracing::warn!(rid = self.rid.as_str(), error, "request failed"));
+        }
     }
 }
 

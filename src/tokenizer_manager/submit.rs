@@ -148,6 +148,7 @@ impl TokenizerManager {
             prompt_tokens: u32::try_from(input.input_ids.len()).unwrap_or(u32::MAX),
             submitted: began,
             admitted: None,
+            queued: None,
             newest: None,
             input: endpoint.is_some().then(|| Arc::new(input.clone())),
             epoch: 0,

@@ -29,6 +29,8 @@ pub struct Entry {
     pub submitted: MonoNanos,
     /// Set when the scheduler has taken it in; counts it as in flight.
     pub admitted: Option<Arc<InFlight>>,
+    /// When the scheduler took it in, until it has its first place in a batch.
+    pub queued: Option<MonoNanos>,
     /// When its newest token came, and how many there were.
     pub newest: Option<(MonoNanos, u32)>,
     /// What the engine was sent, kept as long as nothing has come back: another engine can be sent it again.

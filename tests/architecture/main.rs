@@ -1,10 +1,14 @@
 //! The rules of this code base that a compiler does not know, read from the sources.
 
+mod logs;
 mod source;
 
 use std::collections::BTreeSet;
 use std::fs;
 
+use logs::LogCall;
+use radiosonde::telemetry::labels::HttpRoute;
+use radiosonde::telemetry::log::events::EVENTS;
 use source::{Source, root, rust_files};
 
 /// Who may import whom, stations in flow order. A station may always import itself; `main` and `runtime` are not listed,
@@ -181,6 +185,43 @@ fn series_are_named_in_telemetry() {
             if source.is_telemetry() { Vec::new() } else { names.cloned().collect() }
         },
     );
+}
+
+#[test]
+fn every_route_is_a_label() {
+    check(
+        &sources(),
+        "Add the route to `telemetry::labels::HttpRoute`: what is not there is counted as unmatched.",
+        |source| {
+            let routes = source.routes.iter().filter(|route| *route != "/metrics"); // reading changes nothing
+            let unknown = routes.filter(|route| HttpRoute::ALL.iter().all(|known| known.as_str() != **route));
+            unknown.cloned().collect()
+        },
+    );
+    let routes = sources().iter().map(|source| source.routes.len()).sum::<usize>();
+    assert!(routes + 1 >= HttpRoute::ALL.len(), "{routes} routes: a label has none, or this test does not see them");
+}
+
+#[test]
+fn a_log_line_is_in_the_table() {
+    check(
+        &sources(),
+        "Add the line to `telemetry::log::events`, with what it means to somebody on call; its text is static.",
+        |source| source.logs.iter().filter_map(LogCall::breach).collect(),
+    );
+}
+
+#[test]
+fn a_log_line_of_the_table_is_written_once() {
+    let sources = sources();
+    for event in EVENTS {
+        let message = event.message;
+        let calls = sources.iter().flat_map(|source| &source.logs).filter(|call| call.message == message).count();
+        assert_eq!(calls, 1, "{message:?} is in the table and so often in the sources");
+        assert!(message.starts_with(|first: char| first.is_lowercase()) && !message.ends_with('.'), "{message:?}");
+        assert!(!message.contains(['{', '|', '`']), "{message:?} is no static text, or would break the page");
+        assert!(event.meaning.ends_with('.') && !event.meaning.contains('|'), "{message:?}: {}", event.meaning);
+    }
 }
 
 #[test]

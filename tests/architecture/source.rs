@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use syn::visit::{self, Visit};
 
+use crate::logs::{self, LogCall};
+
 /// One source file and everything that the rules ask about it, test modules left out.
 pub struct Source {
     /// Relative to the repository.
@@ -18,6 +20,9 @@ pub struct Source {
     pub attributes: BTreeSet<String>,
     pub macros: BTreeSet<String>,
     pub strings: Vec<String>,
+    /// First arguments of `.route("..", ..)`.
+    pub routes: Vec<String>,
+    pub logs: Vec<LogCall>,
 }
 
 impl Source {
@@ -37,6 +42,8 @@ impl Source {
             attributes: BTreeSet::new(),
             macros: BTreeSet::new(),
             strings: Vec::new(),
+            routes: Vec::new(),
+            logs: Vec::new(),
         };
         source.visit_file(&file);
         source
@@ -118,9 +125,19 @@ impl<'ast> Visit<'ast> for Source {
         self.attributes.insert(name);
     }
 
+    fn visit_expr_method_call(&mut self, call: &'ast syn::ExprMethodCall) {
+        if let ("route", Some(syn::Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(path), .. }))) =
+            (call.method.to_string().as_str(), call.args.first())
+        {
+            self.routes.push(path.value());
+        }
+        visit::visit_expr_method_call(self, call);
+    }
+
     /// The inside of a macro is not parsed: paths and strings are picked from its text.
     fn visit_macro(&mut self, call: &'ast syn::Macro) {
         self.macros.insert(call.path.segments.last().expect("a path has a segment").ident.to_string());
+        self.logs.extend(logs::calls(call));
         let tokens = call.tokens.to_string();
         self.strings.extend(tokens.split('"').skip(1).step_by(2).map(str::to_owned));
         let dense = tokens.replace(" :: ", "::");
@@ -172,6 +189,7 @@ fn a_source_that_breaks_every_rule() {
         use super::super::runtime;
         fn f() { let _s = tracing::info_span!("x", "radiosonde_in_macro"); std::thread::sleep(d); axum::serve(); }
         fn g() -> &'static str { log!(crate :: ipc :: Frame); todo!() }
+        fn h(r: Router) -> Router { r.route("/a", get(g)).route("/b/{c}", get(g)).layer("/d") }
         #[allow(dead_code)] const NAME: &str = "radiosonde_x_total";
         #[cfg(test)] mod tests { use crate::config; }
     "#;
@@ -183,5 +201,6 @@ fn a_source_that_breaks_every_rule() {
     assert!(source.attributes.contains("allow"));
     assert!(source.strings.iter().filter(|text| text.starts_with("radiosonde_")).count() == 2);
     assert!(source.paths.iter().any(|path| path[0] == "axum"));
+    assert_eq!(source.routes.iter().collect::<BTreeSet<_>>(), BTreeSet::from([&"/a".to_owned(), &"/b/{c}".to_owned()]));
     assert!(source.paths.iter().any(|path| path.last().is_some_and(|name| name == "sleep")));
 }

@@ -101,6 +101,7 @@ async fn load(rig: &Rig, load: Load) -> Work {
 
 async fn break_it(rig: &Rig, breakage: Breakage) {
     match breakage {
+        Breakage::Drill(Fault::SchedulerPanic) => rig.scheduler_panics().await,
         Breakage::Drill(fault) => rig.fault(&json!(fault)).await,
         Breakage::EngineSignal(signal) => {
             let engine = rig.server.engine_pid();

@@ -212,7 +212,7 @@ async fn a_scheduler_that_panics() {
     let mut rig = Rig::start(&ARGS).await;
     let work = rig.requests(8, 1, 4000);
     rig.busy_with(8, 0).await;
-    rig.fault(&json!({"fault": "scheduler_panic"})).await;
+    rig.scheduler_panics().await;
     let answer = rig.failing_probe("/health").await;
     assert_eq!((answer.status, &answer.body["cause"]), (503, &json!("engine_dead")), "{}", answer.body);
     assert_eq!(work.await.unwrap(), [Some(503); 8]);

@@ -1,6 +1,6 @@
 //! A server under test: a real process with a real engine, its log, its metrics, and signals to both.
 
-mod metrics;
+pub mod metrics;
 pub mod collector;
 pub mod process_tree;
 pub mod probe;

@@ -102,13 +102,14 @@ pub fn append(whole: &mut GenerateOutput, news: GenerateOutput) {
 #[must_use]
 pub fn abort_error(finish_reason: Option<&FinishReason>) -> Option<ApiError> {
     let Some(FinishReason::Abort { message, kind }) = finish_reason else { return None };
-    Some(match kind {
+    let error = match kind {
         AbortKind::QueueFull => ApiError::queue_full(message),
         AbortKind::TooLarge => ApiError::context_length("prompt", message),
         AbortKind::Requested | AbortKind::CutOff => ApiError::not_serving(message),
         AbortKind::StepFailed => SubmitError::Failed(message.clone()).into(),
         AbortKind::EngineDead => SubmitError::EngineDead.into(),
-    })
+    };
+    Some(error.of_accepted())
 }
 
 /// How an API writes its stream.

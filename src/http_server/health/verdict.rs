@@ -16,7 +16,8 @@ use crate::probe_ledger::cause::{Diagnosis, diagnose};
 use crate::server_status::StatusEvent;
 use crate::server_status::last_verdict::LastVerdict;
 use crate::telemetry::labels::{Cause, Hop, ProbeBranch, ProbeEndpoint, ProbeEvidence, ProbeOutcome};
-use crate::telemetry::metrics::{InFlight, ProbeEnd};
+use crate::telemetry::metrics::{InFlight, ProbeEnd, TraceRef};
+use crate::telemetry::otlp::Ending;
 use crate::telemetry::spans::{self, ProbeAttributes};
 
 /// How a probe ended, and why in a sentence.
@@ -100,6 +101,9 @@ impl Probe {
                 flight.timeline.name_stall(diagnosis.stalled_at, self.began);
             }
             manager.ledger().write(flight, now);
+            for record in flight.timeline.hops() {
+                self.state.metrics.probes.crossed(record.hop, record.left.unwrap_or(now).since(record.entered));
+            }
         }
         if let Some(event) = status_event(&verdict, diagnosis.as_ref()) {
             manager.status().apply(event);
@@ -140,6 +144,12 @@ impl Probe {
         manager.ledger().keep(autopsy)
     }
 
+    /// Its trace, for the metrics to point to.
+    fn trace(&self, at: MonoNanos, outcome: ProbeOutcome) -> Option<TraceRef> {
+        let (ledger, root) = (self.state.tokenizer_manager.ledger(), spans::context(&self.span));
+        ledger.trace(&root, self.began, at, Ending::Probe(outcome))
+    }
+
     fn publish(&self, autopsy: &Autopsy, duration: Duration) {
         spans::record_probe(
             &self.span,
@@ -161,6 +171,7 @@ impl Probe {
             stalled_at: autopsy.stalled_at,
             cause: autopsy.cause,
             duration,
+            trace: self.trace(self.began.after(duration), autopsy.outcome),
         });
         let (stalled_at, cause) = (autopsy.stalled_at.map(Hop::as_str), autopsy.cause.map(Cause::as_str));
         match autopsy.outcome {

@@ -5,6 +5,8 @@ use prometheus::{
     Error, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
 };
 
+use super::exemplar::{ExemplarHistogram, Exemplars};
+
 /// Counts one thing as long as it lives.
 #[derive(Debug)]
 #[must_use = "what is in flight is counted as long as this lives"]
@@ -56,6 +58,18 @@ pub(super) fn histogram_vec(
     labels: &[&str],
 ) -> Result<HistogramVec, Error> {
     known(registry, HistogramVec::new(HistogramOpts::new(name, help).buckets(buckets.to_vec()), labels)?)
+}
+
+/// A histogram whose buckets have exemplars.
+pub(in crate::telemetry) fn exemplar_histogram(
+    registry: &Registry,
+    name: &'static str,
+    help: &str,
+    buckets: &'static [f64],
+    labels: &[&str],
+) -> Result<ExemplarHistogram, Error> {
+    let series = histogram_vec(registry, name, help, buckets, labels)?;
+    Ok(ExemplarHistogram::new(series, Exemplars::new(name, buckets, labels)))
 }
 
 fn known<C: Collector + Clone + 'static>(registry: &Registry, series: C) -> Result<C, Error> {

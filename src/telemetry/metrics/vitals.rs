@@ -1,6 +1,6 @@
 //! The vital signs: gauges computed at every scrape, so that an age goes on growing while its owner is stuck.
 
-mod signs;
+pub(super) mod signs;
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -10,6 +10,8 @@ use prometheus::proto::{Counter, Gauge, LabelPair, Metric, MetricFamily, MetricT
 use prometheus::{Error, Opts, Registry};
 use signs::{SIGNS, Sign};
 
+use super::info;
+use super::{ProcessStats, ServedInfo};
 use crate::telemetry::labels::ServerStatus;
 
 /// Reads the vital signs. Must neither wait for the engine nor for the main runtime: it is called at every scrape.
@@ -18,8 +20,29 @@ pub trait ReadVitals: Send + Sync {
     fn read(&self) -> Vitals;
 }
 
+/// What is configured. Those of the engine are 0 until it is ready: it says them itself.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Limits {
+    /// How long a probe may wait.
+    pub health_check_timeout: Duration,
+    /// Without a verdict for so long, the server probes itself; zero: never.
+    pub self_probe_interval: Duration,
+    /// How long a drain may take.
+    pub drain_timeout: Duration,
+    /// How often the engine may be started again; 0 without a supervisor.
+    pub engine_restarts: u64,
+    /// The engine: the most requests in the batch.
+    pub max_running_requests: u64,
+    /// The engine: the most requests that wait.
+    pub max_queued_requests: u64,
+    /// The engine: the most prompt tokens of one step.
+    pub chunked_prefill_size: u64,
+    /// The model: the most tokens of one request.
+    pub context_length: u64,
+}
+
 /// How the server stands at one instant.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Vitals {
     /// The server's status.
     pub status: ServerStatus,
@@ -27,8 +50,22 @@ pub struct Vitals {
     pub last_receive_age: Duration,
     /// When that was; before the first output, the start of the frontend.
     pub last_receive_at: SystemTime,
-    /// The configured limit of a probe.
-    pub health_check_timeout: Duration,
+    /// What is configured.
+    pub limits: Limits,
+    /// What is served; `None` until the engine is ready.
+    pub served: Option<ServedInfo>,
+    /// The engine's process; all zero without one.
+    pub engine_process: ProcessStats,
+    /// What `/readyz` would answer.
+    pub ready: bool,
+    /// Age of the verdict that it would answer from; before the first one, since the end of the start.
+    pub verdict_age: Duration,
+    /// Since a batch last ended with a result; before the first one, since the engine connected.
+    pub last_batch_result_age: Duration,
+    /// Since the scheduler's loop last turned, as far as is known; before that, since the engine connected.
+    pub loop_age: Duration,
+    /// Dedicated answers to probes that the engine has sent to this frontend, since it connected.
+    pub health_check_outputs_sent: u64,
     /// Probes that wait in the scheduler for a batch result.
     pub return_health_check_ipcs: u64,
     /// How long the oldest of them has waited.
@@ -77,7 +114,14 @@ impl Default for Vitals {
             status: ServerStatus::Starting,
             last_receive_age: Duration::ZERO,
             last_receive_at: UNIX_EPOCH,
-            health_check_timeout: Duration::ZERO,
+            limits: Limits::default(),
+            served: None,
+            engine_process: ProcessStats::default(),
+            ready: false,
+            verdict_age: Duration::ZERO,
+            last_batch_result_age: Duration::ZERO,
+            loop_age: Duration::ZERO,
+            health_check_outputs_sent: 0,
             return_health_check_ipcs: 0,
             return_health_check_oldest: None,
             scheduler_inbox: 0,
@@ -109,9 +153,8 @@ impl Default for Vitals {
 pub fn register(registry: &Registry, source: Arc<dyn ReadVitals>) -> Result<(), Error> {
     let status = Opts::new(STATUS_NAME, STATUS_HELP).variable_label("status").describe()?;
     let mut descs = vec![status];
-    for sign in SIGNS {
-        descs.push(Opts::new(sign.name, sign.help).describe()?);
-    }
+    descs.extend(signs::descs(SIGNS)?);
+    descs.extend(info::descs()?);
     registry.register(Box::new(VitalSigns { source, descs }))
 }
 
@@ -129,6 +172,7 @@ impl Collector for VitalSigns {
         let vitals = self.source.read();
         let mut families = vec![status(vitals.status)];
         families.extend(SIGNS.iter().map(|sign| sign.family(&vitals)));
+        families.extend(info::families(vitals.served.as_ref()));
         families
     }
 }
@@ -151,9 +195,10 @@ fn status(present: ServerStatus) -> MetricFamily {
     family(STATUS_NAME, STATUS_HELP, MetricType::GAUGE, metrics)
 }
 
-impl Sign {
-    fn family(&self, vitals: &Vitals) -> MetricFamily {
-        let value = (self.read)(vitals);
+impl<T> Sign<T> {
+    /// As it is in `source`.
+    pub(super) fn family(&self, source: &T) -> MetricFamily {
+        let value = (self.read)(source);
         let mut metric = Metric::from_label(Vec::new());
         if self.kind == MetricType::COUNTER {
             let mut counter = Counter::default();
@@ -166,13 +211,13 @@ impl Sign {
     }
 }
 
-fn gauge(value: f64) -> Gauge {
+pub(super) fn gauge(value: f64) -> Gauge {
     let mut gauge = Gauge::default();
     gauge.set_value(value);
     gauge
 }
 
-fn family(name: &str, help: &str, kind: MetricType, metrics: Vec<Metric>) -> MetricFamily {
+pub(super) fn family(name: &str, help: &str, kind: MetricType, metrics: Vec<Metric>) -> MetricFamily {
     let mut family = MetricFamily::default();
     family.set_name(name.to_owned());
     family.set_help(help.to_owned());

@@ -1,12 +1,20 @@
-//! Where traces go: the command line first, then the standard variables of OpenTelemetry, else nowhere.
+//! Where traces and logs go and which: the command line first, then the standard variables of OpenTelemetry, else nowhere.
 
+use std::time::Duration;
+
+use super::sampling::{Callers, Policy, Rule, SamplingConfig, Share};
+use super::signal::{Names, Signal};
+use super::tls::{self, TlsFiles};
+use super::variables::{Env, MILLISECONDS};
 use super::{OtlpConfig, OtlpError, OtlpProtocol};
+use crate::telemetry::spans::MAX_TEXT;
 
-/// The path that OTLP/HTTP appends to a base endpoint (OTLP exporter specification).
-const HTTP_TRACES_PATH: &str = "/v1/traces";
+/// What the specification takes for the collector if nothing is said.
+const DEFAULT_ENDPOINT: &str = "http://localhost:4317";
 /// The port on which collectors speak HTTP.
 const HTTP_PORT: u16 = 4318;
-
+/// How long an export may take, from the OTLP exporter specification.
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// A collector, fully resolved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Destination {
@@ -14,70 +22,199 @@ pub(super) struct Destination {
     pub endpoint: String,
     /// How to speak to it.
     pub protocol: OtlpProtocol,
+    /// How long an export may take, retries included.
+    pub timeout: Duration,
+    /// Whether it is compressed.
+    pub compression: Compression,
+    /// What proves who is who.
+    pub tls: TlsFiles,
 }
 
-/// Resolves the destination. `env` looks up a variable; an empty one counts as unset, as the specification wants.
-pub(super) fn resolve(
+/// How an export is compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Compression {
+    None,
+    Gzip,
+}
+
+/// What waits for export, and how long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Queue {
+    /// The most spans or records that wait; beyond it the newest are lost.
+    pub capacity: usize,
+    /// The most of one export.
+    pub batch: usize,
+    /// How long one waits for company.
+    pub delay: Duration,
+}
+
+impl Queue {
+    /// Of both services' spans. The delay is short: during an incident somebody waits for the trace.
+    const TRACES: Self = Self { capacity: 4096, batch: 512, delay: Duration::from_millis(250) };
+    /// Of log records.
+    const LOGS: Self = Self { capacity: 2048, batch: 512, delay: Duration::from_millis(500) };
+}
+
+/// Resolves the destination of `signal`, `None` if nothing is exported.
+pub(super) fn destination(
+    signal: Signal,
     config: &OtlpConfig,
-    env: &dyn Fn(&str) -> Option<String>,
+    env: &Env<'_>,
 ) -> Result<Option<Destination>, OtlpError> {
-    let env = |name: &str| env(name).filter(|value| !value.is_empty());
-    if switched_off(&env)? {
-        return Ok(None);
-    }
-    let (endpoint, is_base) = if let Some(flag) = &config.endpoint {
-        (flag.clone(), without_path(flag))
-    } else if let Some(exact) = env("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") {
-        (exact, false)
-    } else if let Some(base) = env("OTEL_EXPORTER_OTLP_ENDPOINT") {
-        (base, true)
-    } else {
-        return Ok(None);
-    };
-    if !endpoint.starts_with("http://") && !endpoint.starts_with("https://") {
-        return Err(OtlpError::Endpoint(endpoint));
-    }
+    let names = signal.names();
+    let Some((endpoint, is_base)) = base(signal, config, env)? else { return Ok(None) };
     let protocol = match config.protocol {
         Some(protocol) => protocol,
-        None => protocol_of(&endpoint, &env)?,
+        None => protocol_of(&endpoint, names, env)?,
     };
+    let endpoint = with_scheme(endpoint, protocol, names, env)?;
     let endpoint = match protocol {
-        OtlpProtocol::HttpProtobuf if is_base => format!("{}{HTTP_TRACES_PATH}", endpoint.trim_end_matches('/')),
+        OtlpProtocol::HttpProtobuf if is_base => format!("{}{}", endpoint.trim_end_matches('/'), names.http_path),
         OtlpProtocol::HttpProtobuf | OtlpProtocol::Grpc => endpoint,
     };
-    Ok(Some(Destination { endpoint, protocol }))
+    let choices = [("gzip", Compression::Gzip), ("none", Compression::None)];
+    let compression = env.choice(names.compression, &choices, "gzip or none")?.unwrap_or(Compression::None);
+    let tls = if endpoint.starts_with("https://") { tls::files(names, env)? } else { TlsFiles::default() };
+    Ok(Some(Destination { endpoint, protocol, timeout: timeout(names, env)?, compression, tls }))
 }
 
-/// `OTEL_SDK_DISABLED` and `OTEL_TRACES_EXPORTER`, which the SDK leaves to the application.
-fn switched_off(env: &dyn Fn(&str) -> Option<String>) -> Result<bool, OtlpError> {
-    if env("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true")) {
-        return Ok(true);
+/// The endpoint as it is given, and whether the path of the signal is still missing in it.
+fn base(signal: Signal, config: &OtlpConfig, env: &Env<'_>) -> Result<Option<(String, bool)>, OtlpError> {
+    let names = signal.names();
+    let switch = switch(names, env)?;
+    if switch == Some(Switch::Off) {
+        return Ok(None);
     }
-    match env("OTEL_TRACES_EXPORTER").as_deref() {
-        None | Some("otlp") => Ok(false),
-        Some("none") => Ok(true),
-        Some(other) => Err(OtlpError::Variable {
-            variable: "OTEL_TRACES_EXPORTER",
-            value: other.to_owned(),
-            legal: "otlp or none",
-        }),
+    if let Some(flag) = &config.endpoint {
+        return Ok(Some((flag.clone(), without_path(flag))));
     }
+    let [exact, general] = names.endpoint;
+    if let Some((_, endpoint)) = env.first([exact]) {
+        return Ok(Some((endpoint, false)));
+    }
+    let general = env.first([general]).map(|(_, endpoint)| endpoint);
+    Ok(match (signal, switch) {
+        (Signal::Traces, _) => general,
+        (Signal::Logs, Some(Switch::On)) => Some(general.unwrap_or_else(|| DEFAULT_ENDPOINT.to_owned())),
+        (Signal::Logs, _) => None, // whoever reads standard error would have each line twice
+    }
+    .map(|endpoint| (endpoint, true)))
 }
 
-fn protocol_of(endpoint: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<OtlpProtocol, OtlpError> {
-    for variable in ["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"] {
-        match env(variable).as_deref() {
-            None => {}
-            Some("grpc") => return Ok(OtlpProtocol::Grpc),
-            Some("http/protobuf") => return Ok(OtlpProtocol::HttpProtobuf),
-            Some(other) => {
-                let legal = "grpc or http/protobuf";
-                return Err(OtlpError::Variable { variable, value: other.to_owned(), legal });
-            }
-        }
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Switch {
+    On,
+    Off,
+}
+
+/// `OTEL_SDK_DISABLED` and `OTEL_(TRACES|LOGS)_EXPORTER`, which the SDK leaves to the application.
+fn switch(names: &Names, env: &Env<'_>) -> Result<Option<Switch>, OtlpError> {
+    if env.first(["OTEL_SDK_DISABLED"]).is_some_and(|(_, value)| value.eq_ignore_ascii_case("true")) {
+        return Ok(Some(Switch::Off));
+    }
+    env.choice([names.exporter], &[("otlp", Switch::On), ("none", Switch::Off)], "otlp or none")
+}
+
+fn protocol_of(endpoint: &str, names: &Names, env: &Env<'_>) -> Result<OtlpProtocol, OtlpError> {
+    let choices = [("grpc", OtlpProtocol::Grpc), ("http/protobuf", OtlpProtocol::HttpProtobuf)];
+    if let Some(protocol) = env.choice(names.protocol, &choices, "grpc or http/protobuf")? {
+        return Ok(protocol);
     }
     let port = authority(endpoint).rsplit_once(':').and_then(|(_, port)| port.parse().ok());
     Ok(if port == Some(HTTP_PORT) { OtlpProtocol::HttpProtobuf } else { OtlpProtocol::Grpc })
+}
+
+/// The endpoint with its scheme; where it has none, `OTEL_EXPORTER_OTLP_INSECURE` may give it, for gRPC alone.
+fn with_scheme(endpoint: String, protocol: OtlpProtocol, names: &Names, env: &Env<'_>) -> Result<String, OtlpError> {
+    if endpoint.starts_with("http://") || endpoint.starts_with("https://") {
+        return Ok(endpoint);
+    }
+    let scheme = env.choice(names.insecure, &[("true", "http"), ("false", "https")], "true or false")?;
+    match scheme {
+        Some(scheme) if protocol == OtlpProtocol::Grpc && !endpoint.contains("://") => {
+            Ok(format!("{scheme}://{endpoint}"))
+        }
+        _ => Err(OtlpError::Endpoint(endpoint)),
+    }
+}
+
+fn timeout(names: &Names, env: &Env<'_>) -> Result<Duration, OtlpError> {
+    let export = milliseconds(env.number(names.timeout, &MILLISECONDS)?).unwrap_or(TIMEOUT);
+    let processor = milliseconds(env.number([names.processor_timeout], &MILLISECONDS)?);
+    Ok(processor.map_or(export, |processor| processor.min(export)))
+}
+
+/// The queue's measures.
+pub(super) fn queue(signal: Signal, env: &Env<'_>) -> Result<Queue, OtlpError> {
+    let names = signal.names();
+    let default = match signal {
+        Signal::Traces => Queue::TRACES,
+        Signal::Logs => Queue::LOGS,
+    };
+    let (size, legal) = names.queue;
+    let capacity = env.number([size], &(1..=65_536, legal))?.unwrap_or(default.capacity);
+    let (size, legal) = names.batch;
+    let batch = env.number([size], &(1..=capacity, legal))?.unwrap_or(default.batch.min(capacity));
+    let delay = milliseconds(env.number([names.delay], &MILLISECONDS)?).unwrap_or(default.delay);
+    Ok(Queue { capacity, batch, delay })
+}
+
+/// The most bytes of a text in a span.
+pub(super) fn longest_text(env: &Env<'_>) -> Result<usize, OtlpError> {
+    let names = ["OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT", "OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT"];
+    let limit = env.number(names, &(1..=usize::MAX, "a number of bytes from 1"))?;
+    Ok(limit.unwrap_or(MAX_TEXT).min(MAX_TEXT))
+}
+
+/// Whether a caller's trace is continued.
+pub(super) fn continues_traces(env: &Env<'_>) -> Result<bool, OtlpError> {
+    let Some((variable, value)) = env.first(["OTEL_PROPAGATORS"]) else { return Ok(true) };
+    let names = |wanted: &str| value.split(',').any(|name| name.trim().eq_ignore_ascii_case(wanted));
+    match () {
+        () if names("none") => Ok(false),
+        () if names("tracecontext") => Ok(true),
+        () if names("baggage") => Ok(false),
+        () => Err(OtlpError::Variable { variable, value, legal: "tracecontext, baggage or none" }),
+    }
+}
+
+/// The rules of sampling.
+pub(super) fn policy(config: &SamplingConfig, env: &Env<'_>) -> Result<Policy, OtlpError> {
+    let (share, callers) = match config.requests {
+        Some(share) => (share, Callers::Obeyed),
+        None => sampler(env)?.unwrap_or((Share::ALL, Callers::Obeyed)),
+    };
+    let probes = Rule { share: config.probes, slow: config.slow_probe, callers: Callers::Obeyed };
+    Ok(Policy::new(probes, Rule { share, slow: config.slow_request, callers }))
+}
+
+/// `OTEL_TRACES_SAMPLER` and its argument.
+fn sampler(env: &Env<'_>) -> Result<Option<(Share, Callers)>, OtlpError> {
+    const LEGAL: &str = "always_on, always_off or traceidratio, or one of them after parentbased_";
+    const RATIO: &str = "OTEL_TRACES_SAMPLER_ARG";
+    let ratio = || match env.first([RATIO]) {
+        None => Ok(Share::ALL),
+        Some((variable, value)) => value.trim().parse().ok().and_then(Share::new).ok_or(OtlpError::Variable {
+            variable,
+            value,
+            legal: "a ratio from 0 to 1",
+        }),
+    };
+    let Some((variable, value)) = env.first(["OTEL_TRACES_SAMPLER"]) else { return Ok(None) };
+    let (callers, name) = match value.trim().strip_prefix("parentbased_") {
+        Some(name) => (Callers::Obeyed, name),
+        None => (Callers::Ignored, value.trim()),
+    };
+    match name {
+        "always_on" => Ok(Some((Share::ALL, callers))),
+        "always_off" => Ok(Some((Share::NONE, callers))),
+        "traceidratio" => Ok(Some((ratio()?, callers))),
+        _ => Err(OtlpError::Variable { variable, value, legal: LEGAL }),
+    }
+}
+
+fn milliseconds(number: Option<usize>) -> Option<Duration> {
+    number.and_then(|number| u64::try_from(number).ok()).map(Duration::from_millis)
 }
 
 /// `host:port` of a URL.
@@ -92,62 +229,4 @@ fn without_path(endpoint: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn check(flag: Option<&str>, protocol: Option<OtlpProtocol>, env: &[(&str, &str)], want: &str) {
-        let config = OtlpConfig { endpoint: flag.map(str::to_owned), protocol };
-        let look_up = |name: &str| env.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
-        let got = match resolve(&config, &look_up) {
-            Ok(None) => "nowhere".to_owned(),
-            Ok(Some(to)) => format!("{:?} {}", to.protocol, to.endpoint),
-            Err(error) => error.to_string(),
-        };
-        assert_eq!(got, want, "flag {flag:?}, protocol {protocol:?}, environment {env:?}");
-    }
-
-    const ALL: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
-    const TRACES: &str = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT";
-
-    #[test]
-    fn endpoints() {
-        check(None, None, &[], "nowhere");
-        check(None, None, &[(ALL, "")], "nowhere");
-        check(Some("http://c:4317"), None, &[], "Grpc http://c:4317");
-        check(Some("http://c:4318"), None, &[], "HttpProtobuf http://c:4318/v1/traces");
-        check(Some("http://c:4318/"), None, &[], "HttpProtobuf http://c:4318/v1/traces");
-        check(Some("http://c:4318/own/path"), None, &[], "HttpProtobuf http://c:4318/own/path");
-        check(Some("http://c:4318"), None, &[(ALL, "http://x:1")], "HttpProtobuf http://c:4318/v1/traces");
-        check(None, None, &[(ALL, "http://c:4318/base/")], "HttpProtobuf http://c:4318/base/v1/traces");
-        check(None, None, &[(TRACES, "http://c:4318"), (ALL, "http://x:1")], "HttpProtobuf http://c:4318");
-        check(None, None, &[(ALL, "https://c")], "Grpc https://c");
-        check(Some("c:4317"), None, &[], "'c:4317' is no OTLP endpoint: write http://host:port or https://host:port");
-    }
-
-    #[test]
-    fn protocols() {
-        const ONE: &str = "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL";
-        const EVERY: &str = "OTEL_EXPORTER_OTLP_PROTOCOL";
-        let c = Some("http://c:4318");
-        check(c, Some(OtlpProtocol::Grpc), &[(ONE, "http/protobuf")], "Grpc http://c:4318");
-        check(c, None, &[(ONE, "grpc"), (EVERY, "http/protobuf")], "Grpc http://c:4318");
-        check(Some("http://c:9"), None, &[(EVERY, "http/protobuf")], "HttpProtobuf http://c:9/v1/traces");
-        check(
-            c,
-            None,
-            &[(EVERY, "http/json")],
-            &format!("{EVERY}='http/json' is not supported: use grpc or http/protobuf"),
-        );
-    }
-
-    #[test]
-    fn switches() {
-        let c = Some("http://c:4317");
-        check(c, None, &[("OTEL_SDK_DISABLED", "TRUE")], "nowhere");
-        check(c, None, &[("OTEL_SDK_DISABLED", "false")], "Grpc http://c:4317");
-        check(c, None, &[("OTEL_TRACES_EXPORTER", "none")], "nowhere");
-        check(c, None, &[("OTEL_TRACES_EXPORTER", "otlp")], "Grpc http://c:4317");
-        let refused = "OTEL_TRACES_EXPORTER='zipkin' is not supported: use otlp or none";
-        check(c, None, &[("OTEL_TRACES_EXPORTER", "zipkin")], refused);
-    }
-}
+mod tests;

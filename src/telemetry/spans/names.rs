@@ -1,12 +1,15 @@
 //! Span names and attribute keys: the single source of `docs/traces.md`.
 
 use opentelemetry_semantic_conventions::attribute as semconv;
+use serde::Serialize;
 
 use crate::telemetry::labels::Hop;
 
 /// The instrumentation scope of every span of ours.
 pub const SCOPE: &str = "radiosonde";
 
+/// The root of an HTTP request: its method and its route, as in `GET /health`.
+pub const SERVER_SPAN: &str = "{method} {route}";
 /// The root of a probe that the server sent by itself.
 pub const SELF_PROBE: &str = "self_probe";
 /// The events of an answer that streams, below the root.
@@ -200,45 +203,69 @@ pub const fn meaning(hop: Hop) -> &'static str {
     }
 }
 
-/// A span beside root and hops, or an event inside a span.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NameInfo {
+/// One kind of span.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct SpanInfo {
+    /// Its name; that of the root is a pattern.
+    pub name: &'static str,
+    /// The `service.name` by default.
+    pub service: &'static str,
+    /// What it tells.
+    pub meaning: &'static str,
+}
+
+/// Every kind of span: the roots, then the hops in flow order, then an answer that streams.
+#[must_use]
+pub fn spans() -> Vec<SpanInfo> {
+    let root = |name, meaning| SpanInfo { name, service: Side::Frontend.service(), meaning };
+    let hop = |&hop: &Hop| SpanInfo { name: hop.as_str(), service: Side::of(hop).service(), meaning: meaning(hop) };
+    let roots = [
+        root(SERVER_SPAN, meaning(Hop::Http)),
+        root(SELF_PROBE, "A probe that the server sent by itself, from its start to its verdict."),
+    ];
+    let stream = SpanInfo {
+        name: HTTP_STREAM,
+        service: Side::Frontend.service(),
+        meaning: "An answer that streams, from its first byte to its last. Long after the other hops: the client reads \
+                  slowly.",
+    };
+    // The root is the hop of HTTP.
+    let hops = Hop::ALL.iter().filter(|&&hop| hop != Hop::Http).map(hop);
+    roots.into_iter().chain(hops).chain([stream]).collect()
+}
+
+/// One kind of event inside a span.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct EventInfo {
     /// Its name.
     pub name: &'static str,
-    /// Where it is.
+    /// Which spans have it.
     pub on: &'static str,
     /// What it says.
     pub meaning: &'static str,
 }
 
-/// The spans beside root and hops.
-pub const OTHER_SPANS: &[NameInfo] = &[NameInfo {
-    name: HTTP_STREAM,
-    on: "radiosonde",
-    meaning: "An answer that streams, from its first byte to its last. Long after the other hops: the client reads slowly.",
-}];
-
 /// Every event of ours.
-pub const EVENTS: &[NameInfo] = &[
-    NameInfo {
+pub const EVENTS: &[EventInfo] = &[
+    EventInfo {
         name: EVENT_PREFILL_CHUNK,
         on: "`scheduler.prefill`",
         meaning: "A step with a chunk of the prompt begins: `scheduler.step.number`, `prefill.chunk.tokens`. The first \
                   64; `prefill.chunks` counts all.",
     },
-    NameInfo { name: EVENT_FIRST_TOKEN, on: "`scheduler.decode`", meaning: "The first token of the output is there." },
-    NameInfo {
+    EventInfo { name: EVENT_FIRST_TOKEN, on: "`scheduler.decode`", meaning: "The first token of the output is there." },
+    EventInfo {
         name: EVENT_RETRACTION,
         on: "`scheduler.prefill`, `scheduler.decode`",
         meaning: "The KV pool is full, or a pause asked for it: the request gave its pages back. It waits and computes \
                   again below this span, the first 8 times; `request.retractions` counts all.",
     },
-    NameInfo {
+    EventInfo {
         name: EVENT_ENGINE_RESTART,
         on: "`ipc.to_engine`",
         meaning: "The engine died before the request had output: it was sent to the next one.",
     },
-    NameInfo {
+    EventInfo {
         name: EVENT_ABORT,
         on: "the hop that it was in",
         meaning: "Nobody wants the rest: the client left, or asked for the end. No error.",
@@ -246,7 +273,7 @@ pub const EVENTS: &[NameInfo] = &[
 ];
 
 /// One attribute key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct AttributeInfo {
     /// Its name.
     pub key: &'static str,

@@ -1,10 +1,9 @@
 //! The root span of each HTTP request, in the caller's trace where there is one.
 
 use axum::http::{HeaderMap, HeaderName};
-use opentelemetry::propagation::{Extractor, TextMapPropagator};
+use opentelemetry::propagation::Extractor;
 use opentelemetry::trace::{Status, TraceContextExt};
-use opentelemetry::{Context, Value};
-use opentelemetry_sdk::propagation::TraceContextPropagator;
+use opentelemetry::{Context, Value, global};
 use tracing::Span;
 use tracing::field::Empty;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
@@ -35,7 +34,8 @@ pub fn server_span(method: &str, route: &str, path: &str, headers: &HeaderMap) -
         request.rid = Empty,
         probe.id = Empty
     );
-    let parent = TraceContextPropagator::new().extract_with_context(&Context::new(), &Headers(headers));
+    let parent =
+        global::get_text_map_propagator(|known| known.extract_with_context(&Context::new(), &Headers(headers)));
     if parent.span().span_context().is_valid() {
         // Before anything starts the span: a started one keeps the trace that it was born into.
         if let Err(error) = span.set_parent(parent) {

@@ -2,30 +2,23 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Write as _;
-use std::io::Read as _;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use axum::body::Bytes;
-use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
-use axum::http::{HeaderMap, StatusCode};
-use axum::response::{IntoResponse, Response as HttpResponse};
-use axum::routing::post;
-use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{TraceService, TraceServiceServer};
-use opentelemetry_proto::tonic::collector::trace::v1::{ExportTraceServiceRequest, ExportTraceServiceResponse};
-use opentelemetry_proto::tonic::common::v1::any_value::Value;
-use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
+use opentelemetry_proto::tonic::logs::v1::LogRecord;
 use opentelemetry_proto::tonic::trace::v1::span::Event;
 use opentelemetry_proto::tonic::trace::v1::{Span, status::StatusCode as SpanStatus};
-use prost::Message;
 use radiosonde::telemetry::OtlpProtocol;
 use radiosonde::telemetry::spans::names::EVENTS;
 use tokio::sync::{oneshot, watch};
-use tonic::codec::CompressionEncoding;
-use tonic::transport::server::TcpIncoming;
-use tonic::{Request, Response, Status};
+
+// The path is written out because other test binaries take this file in by its path.
+#[path = "collector/wire.rs"]
+mod wire;
+
+use wire::{Store, serve_grpc, serve_http, text};
 
 /// Clocks of one process are read one after the other: how far a child may seem to reach beyond its parent.
 const TOLERANCE_NANOS: u64 = 5_000_000;
@@ -37,6 +30,8 @@ pub struct Seen {
     pub resource: BTreeMap<String, String>,
     /// Its own attributes.
     pub attributes: BTreeMap<String, String>,
+    /// Headers of the export that it came with.
+    pub headers: BTreeMap<String, String>,
     /// The rest.
     pub span: Span,
 }
@@ -59,10 +54,71 @@ impl Seen {
     }
 }
 
+/// Certificates in PEM, for a collector that is spoken to by TLS.
+#[derive(Debug, Clone)]
+pub struct Tls {
+    /// The collector's, and its key.
+    pub identity: (String, String),
+    /// Who vouches for its clients; one without a certificate of theirs is turned away.
+    pub client_authority: String,
+}
+
+/// What a collector is like.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    /// What it speaks.
+    pub protocol: OtlpProtocol,
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Whether the connection is secured.
+    pub tls: Option<Tls>,
+    /// Whether it answers; if not, only after [`Collector::open`].
+    pub is_open: bool,
+}
+
+impl Setup {
+    /// On a free port, in plain text, and open.
+    pub fn of(protocol: OtlpProtocol) -> Self {
+        Self { protocol, address: SocketAddr::from(([127, 0, 0, 1], 0)), tls: None, is_open: true }
+    }
+}
+
+/// One log record as it came over the wire.
+#[derive(Debug, Clone)]
+pub struct SeenRecord {
+    /// Attributes of the process that wrote it.
+    pub resource: BTreeMap<String, String>,
+    /// Its own attributes.
+    pub attributes: BTreeMap<String, String>,
+    /// Headers of the export that it came with.
+    pub headers: BTreeMap<String, String>,
+    /// The rest.
+    pub record: LogRecord,
+}
+
+impl SeenRecord {
+    /// Its text.
+    pub fn message(&self) -> String {
+        text(self.record.body.clone())
+    }
+
+    /// The trace id in hexadecimal; empty outside of any span.
+    pub fn trace_id(&self) -> String {
+        hex(&self.record.trace_id)
+    }
+
+    /// The id of the span that it was written in.
+    pub fn span_id(&self) -> String {
+        hex(&self.record.span_id)
+    }
+}
+
 /// A running collector; it stops when this is dropped.
 pub struct Collector {
     address: SocketAddr,
+    gate: watch::Sender<bool>,
     seen: watch::Receiver<Vec<Seen>>,
+    records: watch::Receiver<Vec<SeenRecord>>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -70,23 +126,40 @@ pub struct Collector {
 impl Collector {
     /// Starts one that speaks `protocol`, on a thread of its own.
     pub fn start(protocol: OtlpProtocol) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port exists");
+        Self::start_as(Setup::of(protocol))
+    }
+
+    /// Starts one on a thread of its own.
+    pub fn start_as(setup: Setup) -> Self {
+        let listener = TcpListener::bind(setup.address).expect("the port is free");
         let address = listener.local_addr().expect("a bound listener has an address");
         listener.set_nonblocking(true).expect("tokio wants a non-blocking socket");
         let (sender, seen) = watch::channel(Vec::new());
-        let store = Store(Arc::new(sender));
+        let (gate, is_open) = watch::channel(setup.is_open);
+        let (record_sender, records) = watch::channel(Vec::new());
+        let store = Store { spans: Arc::new(sender), records: Arc::new(record_sender), is_open };
         let (stop, stopped) = oneshot::channel();
         let thread = thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime starts");
             runtime.block_on(async {
                 let listener = tokio::net::TcpListener::from_std(listener).expect("the listener is non-blocking");
-                match protocol {
-                    OtlpProtocol::Grpc => serve_grpc(listener, store, stopped).await,
-                    OtlpProtocol::HttpProtobuf => serve_http(listener, store, stopped).await,
+                match setup.protocol {
+                    OtlpProtocol::Grpc => serve_grpc(listener, setup.tls, store, stopped).await,
+                    OtlpProtocol::HttpProtobuf => serve_http(listener, setup.tls, store, stopped).await,
                 }
             });
         });
-        Self { address, seen, stop: Some(stop), thread: Some(thread) }
+        Self { address, gate, seen, records, stop: Some(stop), thread: Some(thread) }
+    }
+
+    /// Answers from now on, also what waits for an answer.
+    pub fn open(&self) {
+        self.gate.send_replace(true);
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
     }
 
     /// Its URL, without a path.
@@ -97,6 +170,21 @@ impl Collector {
     /// All spans so far.
     pub fn spans(&self) -> Vec<Seen> {
         self.seen.borrow().clone()
+    }
+
+    /// All log records so far.
+    pub fn records(&self) -> Vec<SeenRecord> {
+        self.records.borrow().clone()
+    }
+
+    /// Waits until `enough` holds for all log records so far; after `timeout` the test fails with the texts that came.
+    pub async fn wait_records(&self, timeout: Duration, enough: impl Fn(&[SeenRecord]) -> bool) -> Vec<SeenRecord> {
+        let mut records = self.records.clone();
+        let waited = tokio::time::timeout(timeout, records.wait_for(|records| enough(records))).await.is_ok();
+        let records = self.records();
+        let texts: Vec<_> = records.iter().map(SeenRecord::message).collect();
+        assert!(waited, "not enough after {timeout:?}; {} records came: {texts:?}", texts.len());
+        records
     }
 
     /// Waits until `enough` holds for all spans so far; after `timeout` the test fails with the names that came.
@@ -181,11 +269,14 @@ fn draw(spans: &[Seen], top: &Seen, depth: usize, keys: &[&str], text: &mut Stri
     }
 }
 
-/// `prefill.chunk*3, retraction`; the log lines of a span are events too, and left out.
+/// `prefill.chunk*3, retraction`; log lines are left out.
 fn events(span: &Span) -> String {
-    let ours = |event: &&Event| EVENTS.iter().any(|known| known.name == event.name);
-    let names: Vec<&str> = span.events.iter().filter(ours).map(|event| event.name.as_str()).collect();
-    let run = |run: &[&str]| if run.len() == 1 { run[0].to_owned() } else { format!("{}*{}", run[0], run.len()) };
+    let declared = |event: &&Event| EVENTS.iter().any(|known| known.name == event.name);
+    let names: Vec<_> = span.events.iter().filter(declared).map(|event| event.name.as_str()).collect();
+    let run = |run: &[&str]| match run.len() {
+        1 => run[0].to_owned(),
+        many => format!("{}*{many}", run[0]),
+    };
     names.chunk_by(|a, b| a == b).map(run).collect::<Vec<_>>().join(", ")
 }
 
@@ -198,99 +289,6 @@ fn inside(child: &Span, parent: &Span) {
     assert!(late <= TOLERANCE_NANOS, "{name} ends {late} ns after {around}");
 }
 
-#[derive(Clone)]
-struct Store(Arc<watch::Sender<Vec<Seen>>>);
-
-impl Store {
-    fn keep(&self, request: ExportTraceServiceRequest) {
-        self.0.send_modify(|all| {
-            for of_process in request.resource_spans {
-                let resource = attributes(of_process.resource.map(|resource| resource.attributes).unwrap_or_default());
-                for span in of_process.scope_spans.into_iter().flat_map(|of_scope| of_scope.spans) {
-                    all.push(Seen {
-                        resource: resource.clone(),
-                        attributes: attributes(span.attributes.clone()),
-                        span,
-                    });
-                }
-            }
-        });
-    }
-}
-
-#[tonic::async_trait]
-impl TraceService for Store {
-    async fn export(
-        &self,
-        request: Request<ExportTraceServiceRequest>,
-    ) -> Result<Response<ExportTraceServiceResponse>, Status> {
-        self.keep(request.into_inner());
-        Ok(Response::new(ExportTraceServiceResponse::default()))
-    }
-}
-
-async fn serve_grpc(listener: tokio::net::TcpListener, store: Store, stopped: oneshot::Receiver<()>) {
-    let service = TraceServiceServer::new(store).accept_compressed(CompressionEncoding::Gzip);
-    let server = tonic::transport::Server::builder().add_service(service);
-    tokio::select! {
-        served = server.serve_with_incoming(TcpIncoming::from(listener)) => served.expect("gRPC is served"),
-        _ = stopped => {}
-    }
-}
-
-async fn serve_http(listener: tokio::net::TcpListener, store: Store, stopped: oneshot::Receiver<()>) {
-    let take = move |headers: HeaderMap, body: Bytes| async move { take_http(&store, &headers, &body) };
-    let app = axum::Router::new().route("/v1/traces", post(take));
-    tokio::select! {
-        served = axum::serve(listener, app) => served.expect("HTTP is served"),
-        _ = stopped => {}
-    }
-}
-
-fn take_http(store: &Store, headers: &HeaderMap, body: &[u8]) -> HttpResponse {
-    const PROTOBUF: &str = "application/x-protobuf";
-    if headers.get(CONTENT_TYPE).is_none_or(|kind| kind != PROTOBUF) {
-        return StatusCode::UNSUPPORTED_MEDIA_TYPE.into_response();
-    }
-    let mut plain = Vec::new();
-    let body = if headers.get(CONTENT_ENCODING).is_some_and(|encoding| encoding == "gzip") {
-        flate2::read::GzDecoder::new(body).read_to_end(&mut plain).expect("the body is gzip");
-        &plain
-    } else {
-        body
-    };
-    match ExportTraceServiceRequest::decode(body) {
-        Ok(request) => {
-            store.keep(request);
-            ([(CONTENT_TYPE, PROTOBUF)], ExportTraceServiceResponse::default().encode_to_vec()).into_response()
-        }
-        Err(error) => (StatusCode::BAD_REQUEST, error.to_string()).into_response(),
-    }
-}
-
-fn attributes(pairs: Vec<KeyValue>) -> BTreeMap<String, String> {
-    let mut map = BTreeMap::new();
-    for pair in pairs {
-        let before = map.insert(pair.key.clone(), text(pair.value));
-        assert!(before.is_none(), "attribute {} is set twice", pair.key);
-    }
-    map
-}
-
-fn text(value: Option<AnyValue>) -> String {
-    match value.and_then(|value| value.value) {
-        Some(Value::StringValue(text)) => text,
-        Some(Value::BoolValue(value)) => value.to_string(),
-        Some(Value::IntValue(value)) => value.to_string(),
-        Some(Value::DoubleValue(value)) => value.to_string(),
-        Some(Value::ArrayValue(array)) => {
-            let values: Vec<_> = array.values.into_iter().map(|value| text(Some(value))).collect();
-            format!("[{}]", values.join(","))
-        }
-        other => format!("{other:?}"),
-    }
-}
-
 fn hex(id: &[u8]) -> String {
     id.iter().fold(String::new(), |mut text, byte| {
         write!(text, "{byte:02x}").expect("a string takes all");
@@ -299,8 +297,14 @@ fn hex(id: &[u8]) -> String {
 }
 
 /// Each test binary uses its part of this file; here is a use of all of it, so that none is called dead.
-const _: fn(&Collector, &Seen) = |collector, seen| {
-    let _ = (collector.endpoint(), collector.tree("", &[]), &seen.resource);
+const _: fn(&Collector, &Seen, &SeenRecord) = |collector, seen, record| {
+    let _ = (collector.endpoint(), collector.address(), collector.tree("", &[]), &seen.resource, &seen.headers);
+    let tls = Tls { identity: (String::new(), String::new()), client_authority: String::new() };
+    drop(Collector::start_as(Setup { tls: Some(tls), ..Setup::of(OtlpProtocol::Grpc) }));
+    collector.open();
+    let _ = (collector.records(), &record.resource, &record.attributes, &record.headers);
+    let _ = (record.trace_id(), record.span_id());
+    drop(collector.wait_records(Duration::ZERO, |_| true));
     collector.well_formed("", None);
     drop(collector.wait(Duration::ZERO, |_| true));
 };

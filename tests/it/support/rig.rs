@@ -70,6 +70,14 @@ impl Rig {
         assert_eq!(answer.status(), 200, "{fault}: {}", answer.text().await.unwrap());
     }
 
+    /// Lets the scheduler panic, and returns when the engine is gone: first it writes its last words, for as long as a
+    /// backtrace with symbols takes.
+    pub async fn scheduler_panics(&self) {
+        let engine = self.server.engine_pid();
+        self.fault(&json!({"fault": "scheduler_panic"})).await;
+        eventually(MOMENT, async || !process_tree::is_running(engine)).await;
+    }
+
     /// Switches all faults off.
     pub async fn end_faults(&self) {
         let answer = self.client.delete(self.server.url("/debug/fault")).send().await.unwrap();

@@ -189,11 +189,22 @@ async fn one_that_is_refused_for_its_input() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_that_is_retracted() {
-    // Two requests grow to 84 tokens each, and there is room for 96.
-    let traced = Traced::scripted("step_ms=20", &["--max-total-tokens=96"]).await;
-    let oldest = traced.keep_busy("oldest", 4, 80).await;
-    let answer = traced.post("/generate", &tokens(4, 80)).send().await.unwrap();
-    assert_eq!(answer.status().as_u16(), 200);
+    // Two requests grow to 44 tokens each, and there is room for 64.
+    let traced = Traced::scripted("step_ms=5", &["--max-total-tokens=64"]).await;
+    // A pause lets them begin together.
+    let pause = traced.server.client().post(traced.server.url("/pause_generation")).json(&json!({"mode": "in_place"}));
+    assert_eq!(pause.send().await.unwrap().status().as_u16(), 200);
+    let queued = async |count| traced.server.metric("radiosonde_num_queue_reqs").await == count;
+    let oldest = traced.server.client().post(traced.server.url("/generate")).json(&tokens(4, 40)).send();
+    let oldest = in_background(oldest);
+    eventually(MOMENT, async || queued(1.0).await).await;
+    let youngest = in_background(traced.post("/generate", &tokens(4, 40)).send());
+    eventually(MOMENT, async || queued(2.0).await).await;
+    let go_on = traced.server.client().post(traced.server.url("/continue_generation")).send();
+    assert_eq!(go_on.await.unwrap().status().as_u16(), 200);
+    for answer in [oldest, youngest] {
+        assert_eq!(answer.await.unwrap().unwrap().status().as_u16(), 200);
+    }
     traced
         .check(
             13,
@@ -214,7 +225,6 @@ async fn one_that_is_retracted() {
             "#]],
         )
         .await;
-    oldest.await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

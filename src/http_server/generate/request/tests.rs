@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::*;
 use crate::http_server::generate::body::parse;
-use crate::io_struct::{ModelInfo, ModelSource, TokenId};
+use crate::io_struct::{EngineLimits, ModelInfo, ModelSource, TokenId};
 use crate::tokenizer::Tokenizer;
 use crate::tokenizer::bytes::VOCAB_SIZE;
 
@@ -23,6 +23,7 @@ pub(crate) fn model() -> ServedModel {
             max_total_tokens: 64,
             load_seconds: 0.0,
         },
+        limits: EngineLimits::default(),
         served_name: "served".to_owned(),
         chat_template: None,
     }

@@ -2,20 +2,27 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
+use prometheus::core::{Desc, Describer};
 use prometheus::proto::MetricType;
+use prometheus::{Error, Opts};
 
 use super::Vitals;
 
-/// One series without labels.
-pub(super) struct Sign {
+/// One series without labels, read from a `T`.
+pub(in crate::telemetry::metrics) struct Sign<T> {
     pub name: &'static str,
     pub help: &'static str,
     pub kind: MetricType,
-    pub read: fn(&Vitals) -> f64,
+    pub read: fn(&T) -> f64,
+}
+
+/// The declarations of `signs`.
+pub(in crate::telemetry::metrics) fn descs<T>(signs: &[Sign<T>]) -> Result<Vec<Desc>, Error> {
+    signs.iter().map(|sign| Opts::new(sign.name, sign.help).describe()).collect()
 }
 
 /// Every vital sign but the status.
-pub(super) const SIGNS: &[Sign] = &[
+pub(super) const SIGNS: &[Sign<Vitals>] = &[
     Sign {
         name: "radiosonde_last_receive_age_seconds",
         help: "Since the engine's last output. Grows on an idle server too; it means trouble while probes or requests \
@@ -34,7 +41,46 @@ pub(super) const SIGNS: &[Sign] = &[
         name: "radiosonde_health_check_timeout_seconds",
         help: "The configured limit of a health probe: compare ages with it.",
         kind: MetricType::GAUGE,
-        read: |vitals| vitals.health_check_timeout.as_secs_f64(),
+        read: |vitals| vitals.limits.health_check_timeout.as_secs_f64(),
+    },
+    Sign {
+        name: "radiosonde_ready",
+        help: "1 if /readyz would answer 200 now, else 0. 0 with server_status up: the last verdict is bad or too old, \
+               or generation is paused.",
+        kind: MetricType::GAUGE,
+        read: |vitals| f64::from(u8::from(vitals.ready)),
+    },
+    Sign {
+        name: "radiosonde_health_verdict_age_seconds",
+        help: "Age of the verdict that /readyz answers from; before the first, since the end of the start. Grows on a \
+               busy server, where outputs spare the probes; with neither, beyond \
+               radiosonde_self_probe_interval_seconds and a probe's limit, nobody judges this server.",
+        kind: MetricType::GAUGE,
+        read: |vitals| vitals.verdict_age.as_secs_f64(),
+    },
+    Sign {
+        name: "radiosonde_last_batch_result_age_seconds",
+        help: "Since a batch of the engine last ended with a result, as of its last heartbeat; before the first, since \
+               it connected. The second proof beside radiosonde_last_receive_age_seconds: small while that one grows, \
+               the way back is broken.",
+        kind: MetricType::GAUGE,
+        read: |vitals| vitals.last_batch_result_age.as_secs_f64(),
+    },
+    Sign {
+        name: "radiosonde_scheduler_loop_age_seconds",
+        help: "Since the scheduler's loop last turned, as of the last heartbeat. A loop without work sleeps until a \
+               message comes, so it grows on an idle or paused server too; while requests run or wait it is the age \
+               of the step in flight, or the loop is stuck.",
+        kind: MetricType::GAUGE,
+        read: |vitals| vitals.loop_age.as_secs_f64(),
+    },
+    Sign {
+        name: "radiosonde_health_check_outputs_sent_total",
+        help: "Dedicated answers to probes that the engine has sent to this frontend, as of its last heartbeat; begins \
+               again with each engine. Rising away from radiosonde_health_check_outputs_received_total: answers are \
+               lost on the way back.",
+        kind: MetricType::COUNTER,
+        read: |vitals| count(vitals.health_check_outputs_sent),
     },
     Sign {
         name: "radiosonde_return_health_check_ipcs_depth",
@@ -171,6 +217,83 @@ pub(super) const SIGNS: &[Sign] = &[
         kind: MetricType::GAUGE,
         read: |vitals| vitals.process_lag.as_secs_f64(),
     },
+    Sign {
+        name: "radiosonde_engine_cpu_seconds_total",
+        help: "User and system CPU time of the engine's process; 0 without an engine. Standing still while requests \
+               run: it is stopped or waits for something.",
+        kind: MetricType::COUNTER,
+        read: |vitals| vitals.engine_process.cpu_seconds,
+    },
+    Sign {
+        name: "radiosonde_engine_resident_memory_bytes",
+        help: "Resident memory of the engine's process: weights, KV pool and what else it holds; 0 without an engine.",
+        kind: MetricType::GAUGE,
+        read: |vitals| count(vitals.engine_process.resident_bytes),
+    },
+    Sign {
+        name: "radiosonde_engine_threads",
+        help: "Threads of the engine's process; 0 without an engine.",
+        kind: MetricType::GAUGE,
+        read: |vitals| count(vitals.engine_process.threads),
+    },
+    Sign {
+        name: "radiosonde_engine_open_fds",
+        help: "File descriptors that the engine's process has open; 0 without an engine.",
+        kind: MetricType::GAUGE,
+        read: |vitals| count(vitals.engine_process.open_fds),
+    },
+    Sign {
+        name: "radiosonde_engine_start_time_seconds",
+        help: "Unix time at which the engine's process started; 0 without an engine. A change is a restart.",
+        kind: MetricType::GAUGE,
+        read: |vitals| vitals.engine_process.started_at,
+    },
+    Sign {
+        name: "radiosonde_engine_restarts_limit",
+        help: "How often the engine may be started again within ten minutes (--engine-restarts); beyond it the server \
+               ends. 0 for a frontend without a supervisor.",
+        kind: MetricType::GAUGE,
+        read: |vitals| count(vitals.limits.engine_restarts),
+    },
+    Sign {
+        name: "radiosonde_max_running_requests",
+        help: "The most requests in the batch (--max-running-requests); 0 until the engine is ready.",
+        kind: MetricType::GAUGE,
+        read: |vitals| count(vitals.limits.max_running_requests),
+    },
+    Sign {
+        name: "radiosonde_max_queued_requests",
+        help: "The most requests that wait (--max-queued-requests); beyond it they are refused. 0 until the engine is \
+               ready.",
+        kind: MetricType::GAUGE,
+        read: |vitals| count(vitals.limits.max_queued_requests),
+    },
+    Sign {
+        name: "radiosonde_chunked_prefill_size",
+        help: "The most prompt tokens of one step (--chunked-prefill-size); 0 until the engine is ready. Larger: \
+               longer steps, and busy probes wait for one.",
+        kind: MetricType::GAUGE,
+        read: |vitals| count(vitals.limits.chunked_prefill_size),
+    },
+    Sign {
+        name: "radiosonde_context_length",
+        help: "The most tokens of one request, prompt and output together, that the model takes; 0 until the engine is \
+               ready.",
+        kind: MetricType::GAUGE,
+        read: |vitals| count(vitals.limits.context_length),
+    },
+    Sign {
+        name: "radiosonde_self_probe_interval_seconds",
+        help: "Without a verdict and an output for so long, the server probes itself (--self-probe-interval); 0: never.",
+        kind: MetricType::GAUGE,
+        read: |vitals| vitals.limits.self_probe_interval.as_secs_f64(),
+    },
+    Sign {
+        name: "radiosonde_drain_timeout_seconds",
+        help: "How long a drain may take before running requests are cut off (--drain-timeout).",
+        kind: MetricType::GAUGE,
+        read: |vitals| vitals.limits.drain_timeout.as_secs_f64(),
+    },
 ];
 
 fn seconds(age: Option<Duration>) -> f64 {
@@ -178,6 +301,6 @@ fn seconds(age: Option<Duration>) -> f64 {
 }
 
 /// Counts are exact in a float up to 2^53, which no count here reaches.
-fn count(value: u64) -> f64 {
+pub(in crate::telemetry::metrics) fn count(value: u64) -> f64 {
     value as f64
 }
