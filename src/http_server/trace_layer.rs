@@ -36,7 +36,7 @@ pub async fn trace(request: Request, next: Next) -> Response {
     }
     let streams = response.headers().get(CONTENT_TYPE).is_some_and(|kind| kind == EVENT_STREAM);
     let stream = if streams { Stream::Awaited } else { Stream::None };
-    response.map(|body| Body::new(SpannedBody { body, stream, span }))
+    response.map(|body| Body::new(SpannedBody { body, stream, root: Root(span) }))
 }
 
 /// A body that keeps the server span open. Its parts are dropped in order: whoever ends with the body still finds the
@@ -44,7 +44,16 @@ pub async fn trace(request: Request, next: Next) -> Response {
 struct SpannedBody {
     body: Body,
     stream: Stream,
-    span: Span,
+    root: Root,
+}
+
+/// The server span, which ends with the body: with its last byte, or when the client leaves.
+struct Root(Span);
+
+impl Drop for Root {
+    fn drop(&mut self) {
+        spans::end(&self.0);
+    }
 }
 
 /// The events of an answer.
@@ -80,11 +89,11 @@ impl HttpBody for SpannedBody {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let this = &mut *self;
-        let _entered = this.span.enter();
+        let _entered = this.root.0.enter();
         let polled = Pin::new(&mut this.body).poll_frame(context);
         match &polled {
             Poll::Ready(Some(Ok(frame))) => {
-                this.stream.sent(frame.data_ref().map_or(0, Bytes::len), &this.span);
+                this.stream.sent(frame.data_ref().map_or(0, Bytes::len), &this.root.0);
             }
             Poll::Ready(_) => this.stream = Stream::None, // the last byte has left
             Poll::Pending => {}

@@ -10,7 +10,7 @@ mod outcome;
 pub use caller::{CallAttributes, Caller, record_call, record_caller};
 pub use hops::{HopEvent, HopSpan, RequestLink, StepAttributes, write_hops};
 pub use outcome::{ProbeAttributes, RequestAttributes, record_probe, record_request};
-pub use server::{context, name_probe, name_request, record_status, self_probe_span, server_span, trace_id};
+pub use server::{context, end, name_probe, name_request, record_status, self_probe_span, server_span, trace_id};
 pub use stream::StreamSpan;
 
 /// The longest attribute or status text in bytes. Prompts and outputs never go into spans.

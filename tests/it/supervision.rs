@@ -155,8 +155,9 @@ async fn a_request_that_two_engines_died_with_is_given_up() {
     let kills = async {
         for times in [0.0, 1.0] {
             eventually(MOMENT, async || {
-                let restarts = server.metric("radiosonde_engine_restarts_total").await;
-                (restarts, server.metric("radiosonde_num_running_reqs").await) == (times, 1.0)
+                server.metric("radiosonde_engine_restarts_total").await == times
+                    && server.metric("radiosonde_engine_up").await == 1.0 // from here on, it is this engine that tells
+                    && server.metric("radiosonde_num_running_reqs").await == 1.0
             })
             .await;
             server.signal_engine(Signal::KILL);

@@ -38,7 +38,7 @@ async fn an_idle_probe() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_busy_probe_that_a_long_prefill_holds_up() {
     let traced = start().await;
-    let busy = traced.keep_busy("long-prefill", 6000, 1).await;
+    let busy = traced.keep_busy("long-prefill", 4000, 1).await;
     let answer = traced.probe("/health_generate?evidence=own").await;
     assert_eq!((answer.status, &answer.body["waited_for"]), (200, &json!(["long-prefill"])), "{}", answer.body);
     traced
