@@ -229,6 +229,22 @@ async fn drive_requests(live: &mut Live) {
     let chat = json!({"model": "default", "messages": [{"role": "user", "content": "a"}], "max_tokens": 2});
     live.post("/v1/chat/completions", &chat).await;
     assert_eq!(live.post("/v1/completions", &json!({"model": "default", "prompt": "a", "max_tokens": 2})).await, 200);
+    let twice = json!({"model": "default", "prompt": "a", "max_tokens": 2, "n": 2});
+    live.post("/v1/completions", &twice).await; // refused or not: there is one place
+    live.at_rest().await;
+    let whole = json!({
+        "model": "default", "prompt": "a", "max_tokens": 2, "temperature": 0.5, "top_p": 0.9, "seed": 1, "stream": true,
+    });
+    let request = live.server.client().post(live.server.url("/v1/completions")).header("user-agent", "contract");
+    let streamed = request.json(&whole).send().await.unwrap();
+    assert_eq!(streamed.status().as_u16(), 200);
+    streamed.bytes().await.unwrap();
+    live.at_rest().await;
+    let busy = live.keep_busy().await;
+    assert_eq!(live.post("/pause_generation", &json!({"mode": "retract"})).await, 200);
+    assert_eq!(live.post("/continue_generation", &json!({})).await, 200);
+    busy.abort();
+    live.at_rest().await;
     assert_eq!(live.post("/generate", &json!({"input_ids": [-1]})).await, 400);
     let busy = live.keep_busy().await;
     assert_eq!(live.post("/generate", &tokens(1)).await, 503, "the queue has no place");
@@ -246,8 +262,9 @@ async fn drive_death(live: &mut Live) {
         eventually(MOMENT, async || live.server.metric("radiosonde_scheduler_step_age_seconds").await > 0.0).await;
         live.server.signal_engine(Signal::KILL);
     };
-    let (outcome, ()) = tokio::join!(live.probe("/health?timeout=800ms"), kill);
-    assert_eq!(outcome, "engine_dead");
+    let again = tokens(1);
+    let (status, outcome, ()) = tokio::join!(live.post("/generate", &again), live.probe("/health?timeout=800ms"), kill);
+    assert_eq!((status, outcome.as_str()), (200, "engine_dead"), "what had no output is sent again");
     live.check_metrics().await;
     live.until_probe("/health", "ok").await;
 }
