@@ -56,7 +56,7 @@ def _served() -> list:
         lines("Requests that we failed", "What share did we fail or refuse? Runtime errors, full queue and 'not serving'; "
               "what clients did wrong is left out. Above 1 % look at 'How requests end' on Requests and SLO.",
               "percentunit", Query(f"{errors} / ({whole} > 0)", "{{instance}}"), highest=1, width=8,
-              links=[REQUESTS, runbook("RadiosondeErrorBudgetBurnFast"), traces("Failed requests in Jaeger", error="true")]),
+              links=[REQUESTS, runbook("RadiosondeErrorBudgetBurnFast"), traces("Failed requests in Jaeger", request__outcome="error")]),
         lines("Time to first token, p95", "How long do users wait for the first word? Dots are single requests: click one "
               "to open its trace. Rising with the queue below: there are too few instances. Rising alone: prompts became "
               "longer, or steps slower (Scheduler and runtime).",

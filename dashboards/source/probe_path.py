@@ -6,7 +6,7 @@ from .promql import increase, quantile, rate, series, share, sum_by
 from .shared import failures_over_time, failures_table, probe_success, status_timeline
 
 LIMIT = Query(f"min({series('radiosonde_health_check_timeout_seconds')})", "limit of a probe")
-FAILED = traces("Failed probes in Jaeger", error="true")
+FAILED = traces("Probes that timed out, in Jaeger", probe__outcome="timeout")
 DRILLS = document("Rehearse it: drills", "drills.md")
 
 

@@ -5,7 +5,7 @@ from .panels import AMBER, GREEN, RED, Json, Panel, Query, dashed, lines, stat, 
 from .promql import quantile, rate, series, sum_by
 
 SCHEDULER = board("radiosonde-scheduler", "Scheduler and runtime")
-FAILED = traces("Failed requests in Jaeger", error="true")
+FAILED = traces("Failed requests in Jaeger", request__outcome="error")
 
 
 def build() -> Json:

@@ -43,7 +43,7 @@ def probe_success(width: int = 8, height: int = 6) -> Panel:
         "nobody probes it.",
         "percentunit", Query(share("instance", good, judged), "{{instance}}"),
         thresholds=SUCCESS, width=width, height=height,
-        links=[runbook("RadiosondeProbesFailing"), traces("Failed probes in Jaeger", error="true")],
+        links=[runbook("RadiosondeProbesFailing"), traces("Probes that timed out, in Jaeger", probe__outcome="timeout")],
     )
 
 
@@ -58,8 +58,8 @@ def failures_table(width: int = 12, height: int = 7) -> Panel:
         columns=["instance", "hop", "cause"], value="failed probes", empty="no probe failed",
         column_links={
             "instance": [board("radiosonde-probe-path", "Probe path of this instance", "__value.text")],
-            "hop": [traces("Traces that stalled here", error="true", probe__stalled_at=CLICKED)],
-            "cause": [traces("Traces with this cause", error="true", probe__cause=CLICKED)],
+            "hop": [traces("Traces that stalled here", probe__stalled_at=CLICKED)],
+            "cause": [traces("Traces with this cause", probe__cause=CLICKED)],
         },
         width=width, height=height, links=[runbook("RadiosondeProbesFailing")],
     )
