@@ -67,6 +67,11 @@ impl Traced {
         self.server.client().post(self.server.url(path)).header("traceparent", REMOTE).json(body)
     }
 
+    /// In no trace of the caller's.
+    fn untraced(&self, path: &str, body: &Value) -> RequestBuilder {
+        self.server.client().post(self.server.url(path)).json(body)
+    }
+
     async fn probe(&self, path: &str) -> Answer {
         probe::ask(self.get(path)).await
     }
@@ -102,7 +107,7 @@ impl Traced {
     async fn keep_busy(&self, rid: &str, prompt: usize, output: u32) -> tokio::task::JoinHandle<()> {
         let mut body = tokens(prompt, output);
         body["rid"] = json!(rid);
-        let request = self.server.client().post(self.server.url("/generate")).json(&body);
+        let request = self.untraced("/generate", &body);
         let busy = in_background(async move {
             let _ = request.send().await;
         });
@@ -255,8 +260,7 @@ async fn a_probe_whose_client_has_gone() {
 async fn nothing_is_lost_at_the_end() {
     let traced = Traced::start(OtlpProtocol::Grpc, &["--model=scripted"]).await;
     for _ in 0..50 {
-        let request = traced.server.client().post(traced.server.url("/generate")).json(&tokens(1, 1));
-        let answer = request.send().await.unwrap();
+        let answer = traced.untraced("/generate", &tokens(1, 1)).send().await.unwrap();
         assert_eq!(answer.status().as_u16(), 200);
     }
     let Traced { server, collector } = traced;

@@ -52,7 +52,11 @@ impl Rig {
     }
 
     async fn remember_rest(&mut self) {
-        self.probe("/health").await; // opens what is opened once
+        self.probe("/health").await; // opens what is opened once: each service has its own way to the collector
+        let of = |seen: &Seen, service: &str| seen.resource["service.name"] == service;
+        let both =
+            |seen: &[Seen]| ["radiosonde", "radiosonde-engine"].iter().all(|it| seen.iter().any(|one| of(one, it)));
+        self.collector.wait(MOMENT, both).await;
         eventually(MOMENT, async || metrics::is_at_rest(&self.page().await)).await;
         let mut before = 0;
         eventually(MOMENT, async || {

@@ -83,8 +83,7 @@ async fn one_that_streams() {
 async fn one_that_ends_with_a_stop_string() {
     let traced = Traced::scripted("step_ms=20", &[]).await;
     let whole = json!({"text": "a", "sampling_params": {"max_new_tokens": 8, "temperature": 0, "ignore_eos": true}});
-    let untraced = traced.server.client().post(traced.server.url("/generate")).json(&whole);
-    let whole: serde_json::Value = untraced.send().await.unwrap().json().await.unwrap();
+    let whole: serde_json::Value = traced.untraced("/generate", &whole).send().await.unwrap().json().await.unwrap();
     let stop: String = whole["text"].as_str().unwrap().chars().skip(2).take(1).collect();
     let sampling = json!({"max_new_tokens": 200, "temperature": 0, "ignore_eos": true, "stop": stop});
     let answer = traced.post("/generate", &json!({"text": "a", "sampling_params": sampling})).send().await.unwrap();
@@ -192,15 +191,14 @@ async fn one_that_is_retracted() {
     // Two requests grow to 44 tokens each, and there is room for 64.
     let traced = Traced::scripted("step_ms=5", &["--max-total-tokens=64"]).await;
     // A pause lets them begin together.
-    let pause = traced.server.client().post(traced.server.url("/pause_generation")).json(&json!({"mode": "in_place"}));
-    assert_eq!(pause.send().await.unwrap().status().as_u16(), 200);
+    let pause = traced.untraced("/pause_generation", &json!({"mode": "in_place"})).send();
+    assert_eq!(pause.await.unwrap().status().as_u16(), 200);
     let queued = async |count| traced.server.metric("radiosonde_num_queue_reqs").await == count;
-    let oldest = traced.server.client().post(traced.server.url("/generate")).json(&tokens(4, 40)).send();
-    let oldest = in_background(oldest);
+    let oldest = in_background(traced.untraced("/generate", &tokens(4, 40)).send());
     eventually(MOMENT, async || queued(1.0).await).await;
     let youngest = in_background(traced.post("/generate", &tokens(4, 40)).send());
     eventually(MOMENT, async || queued(2.0).await).await;
-    let go_on = traced.server.client().post(traced.server.url("/continue_generation")).send();
+    let go_on = traced.untraced("/continue_generation", &json!({})).send();
     assert_eq!(go_on.await.unwrap().status().as_u16(), 200);
     for answer in [oldest, youngest] {
         assert_eq!(answer.await.unwrap().unwrap().status().as_u16(), 200);
