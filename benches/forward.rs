@@ -11,7 +11,6 @@ use candle_core::quantized::gguf_file::Content;
 use candle_core::{Device, Tensor};
 use candle_transformers::models::quantized_llama::ModelWeights;
 use radiosonde::io_struct::TokenId;
-use radiosonde::model_runner::llama::LlamaRunner;
 use radiosonde::model_runner::weights::{LoadOptions, load};
 use radiosonde::model_runner::{ModelRunner, PAGE_SIZE, PageId, SequenceSlice};
 
@@ -29,9 +28,9 @@ fn main() -> Outcome<()> {
     }
     let path = model_path()?;
     let threads = std::env::var("RADIOSONDE_BENCH_THREADS").ok().map(|text| text.parse()).transpose()?;
-    let options = LoadOptions { context_length: None, max_total_tokens: POOL_TOKENS, threads };
+    let options = LoadOptions { context_length: None, max_total_tokens: POOL_TOKENS, threads, kernels: None };
     let mut ours = load(&path, &options)?;
-    say(&format!("load {:.2} s, weights {} MB", ours.info().load_seconds, ours.weight_bytes() / 1_000_000));
+    say(&format!("load {:.2} s, weights {} MB", ours.info().load_seconds, ours.info().weight_bytes / 1_000_000));
     say(&format!("resident {} MB", resident_mb()));
     let mut candle = match std::env::var_os("RADIOSONDE_BENCH_ALONE") {
         Some(_) => None,
@@ -39,23 +38,23 @@ fn main() -> Outcome<()> {
     };
     for len in [128, 512] {
         let theirs = candle.as_mut().map(|candle| candle.prefill(len)).transpose()?;
-        report(&format!("prefill {len}"), len, prefill(&mut ours, len, 0)?, theirs);
+        report(&format!("prefill {len}"), len, prefill(ours.as_mut(), len, 0)?, theirs);
     }
     for streams in [1, 8, 32] {
-        let time = decode(&mut ours, streams, 128)?;
+        let time = decode(ours.as_mut(), streams, 128)?;
         let alone = candle.as_mut().filter(|_| streams == 1);
         let theirs = alone.map(|candle| candle.decode(128)).transpose()?;
         report(&format!("decode {streams} at context 128"), streams, time, theirs);
     }
-    fill(&mut ours, 8192)?;
+    fill(ours.as_mut(), 8192)?;
     say(&format!("resident {} MB, candle counted, with a KV pool of 8192 tokens filled", resident_mb()));
     for (len, start) in [(128, 0), (32, 6000), (64, 6000), (128, 6000)] {
-        report(&format!("chunk of {len} at context {start}"), len, prefill(&mut ours, len, start)?, None);
+        report(&format!("chunk of {len} at context {start}"), len, prefill(ours.as_mut(), len, start)?, None);
     }
-    report("decode 1 at context 6000", 1, decode(&mut ours, 1, 6000)?, None);
+    report("decode 1 at context 6000", 1, decode(ours.as_mut(), 1, 6000)?, None);
     for (len, context) in [(32, 6000), (64, 6000), (128, 6000), (32, 8000), (64, 8000)] {
         let what = format!("chunk of {len} and 8 decodes at {context}");
-        report(&what, len + 8, mixed(&mut ours, len, 8, context)?, None);
+        report(&what, len + 8, mixed(ours.as_mut(), len, 8, context)?, None);
     }
     Ok(())
 }
@@ -97,7 +96,7 @@ fn pages(first: usize, tokens: usize) -> Vec<PageId> {
 }
 
 /// Writes the pool up to `len` tokens: memory that has never been written is one page of zeros, and reads too fast.
-fn fill(runner: &mut LlamaRunner, len: usize) -> Outcome<()> {
+fn fill(runner: &mut dyn ModelRunner, len: usize) -> Outcome<()> {
     let (tokens, pages) = (tokens(len), pages(0, len));
     for (chunk, tokens) in tokens.chunks(64).enumerate() {
         runner.forward(&[SequenceSlice { tokens, start: chunk * 64, pages: &pages, wants_logits: false }])?;
@@ -106,7 +105,7 @@ fn fill(runner: &mut LlamaRunner, len: usize) -> Outcome<()> {
 }
 
 /// One chunk of `len` tokens after `start` others.
-fn prefill(runner: &mut LlamaRunner, len: usize, start: usize) -> Outcome<Duration> {
+fn prefill(runner: &mut dyn ModelRunner, len: usize, start: usize) -> Outcome<Duration> {
     let (tokens, pages) = (tokens(len), pages(0, start + len));
     fastest(|| {
         let began = Instant::now();
@@ -116,7 +115,7 @@ fn prefill(runner: &mut LlamaRunner, len: usize, start: usize) -> Outcome<Durati
 }
 
 /// One token for each of `streams` sequences of `context` tokens.
-fn decode(runner: &mut LlamaRunner, streams: usize, context: usize) -> Outcome<Duration> {
+fn decode(runner: &mut dyn ModelRunner, streams: usize, context: usize) -> Outcome<Duration> {
     let tokens = tokens(streams);
     let pages: Vec<_> = (0..streams).map(|stream| pages(stream * (context / PAGE_SIZE + 1), context + 1)).collect();
     let slices: Vec<_> = tokens.chunks(1).zip(&pages).collect();
@@ -132,7 +131,7 @@ fn decode(runner: &mut LlamaRunner, streams: usize, context: usize) -> Outcome<D
 }
 
 /// One chunk of `len` tokens and one token of each of `streams` sequences, all after the same `context` tokens.
-fn mixed(runner: &mut LlamaRunner, len: usize, streams: usize, context: usize) -> Outcome<Duration> {
+fn mixed(runner: &mut dyn ModelRunner, len: usize, streams: usize, context: usize) -> Outcome<Duration> {
     let (tokens, pages) = (tokens(len), pages(0, context + len));
     let chunk = SequenceSlice { tokens: &tokens, start: context, pages: &pages, wants_logits: true };
     let stream = SequenceSlice { tokens: &tokens[..1], ..chunk };

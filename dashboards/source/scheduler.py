@@ -133,4 +133,4 @@ def _versions() -> Panel:
 def _models() -> Panel:
     return table("Models", "Do all instances serve the same model? Different ones behind one address give different answers "
                  "to the same question.", "none", Query(series("radiosonde_model_info")),
-                 columns=["instance", "model", "architecture"], value="is", empty="no engine is ready", width=16, height=6)
+                 columns=["instance", "model", "architecture", "kernels"], value="is", empty="no engine is ready", width=16, height=6)
