@@ -1,5 +1,6 @@
 """Engines in processes of their own, which are given cases one by one and answer each with a line of JSON."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -15,10 +16,10 @@ class Child:
 
     def __init__(self, command: list[str], log: Path, env: dict[str, str] | None = None):
         """Starts `command`, whose complaints go to `log`, and waits until its model is loaded."""
+        env = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"} | (env or {})
         with log.open("ab") as errors:
-            self.process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, env=os.environ | (env or {})
-            )
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": errors}
+            self.process = subprocess.Popen(command, **pipes, text=True, env=env)
         try:
             self.hello = self.read()
         except Missing as error:
@@ -33,19 +34,16 @@ class Child:
 
     def measure(self, case: str) -> dict:
         """Runs a case: `units` done in each of `seconds`, or an `error`."""
-        try:
+        # Where it has ended, reading says it better.
+        with contextlib.suppress(BrokenPipeError):
             self.process.stdin.write(case + "\n")
             self.process.stdin.flush()
-        except BrokenPipeError:
-            pass  # it has ended, which reading says better
         return self.read()
 
     def close(self) -> None:
         """Lets it end."""
-        try:
+        with contextlib.suppress(BrokenPipeError):
             self.process.stdin.close()
-        except BrokenPipeError:
-            pass
         try:
             self.process.wait(timeout=10)
         except subprocess.TimeoutExpired:

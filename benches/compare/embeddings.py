@@ -48,30 +48,21 @@ def compare(starters: dict, rounds: int) -> dict:
     """Texts per second of each round, by engine; and who is missing, and why."""
     found, missing = {}, {}
     for turn in range(rounds):
-        children = {}
-        try:
-            for name, starter in starters.items():
-                if name not in missing:
-                    attempt(missing, name, lambda: children.update({name: starter()}))
-            names = list(children)
-            for name in names[turn % 2 :] + names[: turn % 2]:
-                attempt(missing, name, lambda: measure(children[name], found.setdefault(name, [])))
-        finally:
-            for child in children.values():
-                child.close()
+        names = [name for name in starters if name not in missing]
+        for name in names[turn % 2 :] + names[: turn % 2]:
+            try:
+                found.setdefault(name, []).append(one_round(starters[name]))
+            except Missing as error:
+                missing[name] = str(error)
+                say(f"{name} is left out: {error}")
     return {"texts": TEXTS, "rates": {name: rates for name, rates in found.items() if rates}, "missing": missing}
 
 
-def measure(child, rates: list[float]) -> None:
-    """One round of one engine."""
-    answer = child.measure(f"embeddings:{TEXTS}")
-    rates.append(answer["units"] / median(answer["seconds"]))
-
-
-def attempt(missing: dict, name: str, run) -> None:
-    """Runs, or says why not."""
+def one_round(starter) -> float:
+    """Texts per second of one engine, started anew."""
+    child = starter()
     try:
-        run()
-    except Missing as error:
-        missing[name] = str(error)
-        say(f"{name} is left out: {error}")
+        answer = child.measure(f"embeddings:{TEXTS}")
+    finally:
+        child.close()
+    return answer["units"] / median(answer["seconds"])

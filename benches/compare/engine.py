@@ -2,10 +2,10 @@
 
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Callable
 
 from child import Missing
 

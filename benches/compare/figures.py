@@ -15,5 +15,8 @@ def summary(rounds: list[float]) -> dict:
 
 
 def ratio(ours: list[float], theirs: list[float]) -> dict:
-    """Ours over theirs, round by round, so that what a machine does meanwhile is in both; then the median."""
-    return summary([our / their for our, their in zip(ours, theirs)])
+    """Ours over theirs, round by round, so that what a machine does meanwhile is in both; then the median.
+
+    A peer that died in a later round has fewer.
+    """
+    return summary([our / their for our, their in zip(ours, theirs, strict=False)])

@@ -20,9 +20,9 @@ def get(port: int, path: str) -> tuple[int, bytes]:
         connection.close()
 
 
-def prompt(tokens: int, seed: int) -> list[int]:
+def prompt(tokens: int, seed: int, ids: range) -> list[int]:
     """Token ids that no other prompt begins with, so that no cache of prefixes helps anybody."""
-    return [1000 + (seed * 104_729 + i * 7919) % 40_000 for i in range(tokens)]
+    return [ids[(seed * 104_729 + i * 7919) % len(ids)] for i in range(tokens)]
 
 
 def stream(port: int, path: str, body: dict, count_tokens) -> dict:
@@ -31,25 +31,27 @@ def stream(port: int, path: str, body: dict, count_tokens) -> dict:
     sent = time.perf_counter()
     connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
     answer = connection.getresponse()
-    first, last = None, b""
+    first, last, said = None, b"", b""
     for line in answer:
         if line.startswith(b"data: ") and line.strip() != b"data: [DONE]":
             first = first or time.perf_counter()
             last = line
+        elif first is None:
+            said = line
     connection.close()
     if answer.status != 200 or first is None:
-        raise RuntimeError(f"{path} answered {answer.status} without events")
+        raise RuntimeError(f"{path} answered {answer.status} without events: {said.decode(errors='replace')[:200]}")
     tokens = count_tokens(json.loads(last[len(b"data: ") :]))
     return {"sent": sent, "first": first, "ended": time.perf_counter(), "tokens": tokens}
 
 
-def clients(server, count: int, each: int, prompt_tokens: int, max_tokens: int, seed: int) -> list[dict]:
+def clients(server, count: int, each: int, plan: dict, seed: int) -> list[dict]:
     """`count` clients at the same time, each with `each` requests one after the other."""
-    done, errors = [], []
+    done, errors, max_tokens = [], [], plan["output"]
 
     def client(number: int) -> None:
         for turn in range(each):
-            ids = prompt(prompt_tokens, seed + number * each + turn)
+            ids = prompt(plan["prompt"], seed + number * each + turn, range(*plan["ids"]))
             try:
                 done.append(stream(server.port, *server.request(ids, max_tokens), server.count_tokens))
             except (OSError, RuntimeError, http.client.HTTPException, KeyError, ValueError) as error:

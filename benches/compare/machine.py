@@ -5,7 +5,7 @@ import platform
 import re
 import subprocess
 import time
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 
 from servers import cores
@@ -16,7 +16,7 @@ DEFAULT_MODEL = "models/SmolLM2-135M-Instruct.Q4_1.gguf"
 def conditions(root: Path, args) -> dict:
     """Date, commit, machine, and what was asked for."""
     return {
-        "when": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+        "when": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "commit": commit(root),
         "machine": {
             "cpu": processor(),

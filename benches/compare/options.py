@@ -5,7 +5,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from engine import CASES, FORMAT_CASES
+from engine import CASES
 from servers import cores
 from serving import LEVELS
 
@@ -39,7 +39,7 @@ def what(group) -> None:
     group.add_argument("--model", type=Path, help="a GGUF file; default: the server's default model, from its cache")
     group.add_argument("--parts", type=comma, default=PARTS, help=f"default: {','.join(PARTS)}")
     group.add_argument("--cases", type=comma, default=CASES, help=f"of the engine; default: {','.join(CASES)}")
-    group.add_argument("--threads", type=numbers, default=sorted({1, cores()}), help="default: 1 and all cores; servers: the most")
+    group.add_argument("--threads", type=numbers, default=sorted({1, cores()}), help="default: 1 and all cores; servers: most")
     group.add_argument("--rounds", type=int, default=3, help="default: 3; servers: at most 2")
     group.add_argument("--seconds", type=float, default=1.0, help="how long a case is repeated in a round; default: 1")
     group.add_argument("--repacked", type=Path, metavar="FILE", help="the same model as Q4_0, for llama.cpp's fastest kernels")
@@ -73,15 +73,16 @@ def results(group) -> None:
 
 def complete(args: argparse.Namespace) -> None:
     """What follows from the short forms."""
-    args.plan = {"levels": LEVELS, "requests": 4, "prompt": 128, "output": 64, "kv": 16_384, "slots": 32, "rounds": 2}
+    args.plan = {"levels": LEVELS, "requests": 4, "prompt": 128, "output": 64, "ids": [1000, 41_000], "rounds": 2}
+    args.plan |= {"kv": 16_384, "slots": 32}
     if args.quick:
         args.rounds, args.seconds = 1, min(args.seconds, 0.5)
         args.cases = [case for case in args.cases if case in QUICK_CASES]
         args.plan |= {"levels": [1, 16], "requests": 2, "output": 32}
     if args.smoke:
         args.parts, args.rounds, args.model = ["http"], 1, "scripted:step_ms=1"
-        args.llama_server = Path("llama-server")
-        args.plan |= {"levels": [2], "requests": 1, "prompt": 16, "output": 8}
+        args.json = args.json.with_name("smoke.json")
+        args.plan |= {"levels": [2], "requests": 1, "prompt": 16, "output": 8, "ids": [32, 127]}
     if not args.formats:
         args.parts = [part for part in args.parts if part != "formats"]
     if not args.embedding_model:

@@ -33,11 +33,11 @@ def conditions(run: dict) -> str:
     """What, when, where, and who could not take part."""
     machine = run["machine"]
     lines = [
-        f"Measured {run['when']} at commit {run['commit']}: {run['rounds']} rounds, {machine['cpu']}, {machine['cores']} cores, "
-        f"{machine['memory_gib']} GiB, {machine['busy_before']:.0%} busy before. Model: `{run['model']}`. "
-        + "; ".join(f"{name}: {version}" for name, version in run["peers"].items())
-        + "."
+        f"Measured {run['when']} at commit {run['commit']}, rounds: {run['rounds']}. {machine['cpu']}, {machine['cores']} cores, "
+        f"{machine['memory_gib']} GiB, {machine['busy_before']:.0%} busy before. Model: `{run['model']}`."
     ]
+    if run["peers"]:
+        lines.append("Peers: " + "; ".join(f"{name} {version}" for name, version in run["peers"].items()) + ".")
     if machine["busy_before"] > BUSY:
         lines.append("The machine was busy: take the ratios, not the figures.")
     lines += [f"{name} did not take part: {why}" for name, why in run["missing"].items()]

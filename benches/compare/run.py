@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/env -S python3 -B
 """Compares radiosonde with its peers on this machine: same file, same threads, in turn, several rounds.
 
 A peer that is missing is said and left out. docs/performance.md explains every figure.
@@ -10,8 +10,6 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-
-sys.dont_write_bytecode = True
 
 import embeddings
 import engine
@@ -100,8 +98,9 @@ class Run:
             common = (threads, plan["kv"], plan["slots"])
             starters = {
                 engine.OURS: lambda: Radiosonde(args.radiosonde, args.model, *common, sink.url, self.folder),
-                "llama-server": lambda: LlamaServer(args.llama_server, args.model, *common, self.folder),
             }
+            if not args.smoke:
+                starters["llama-server"] = lambda: LlamaServer(args.llama_server, args.model, *common, self.folder)
             self.found["http"] = serving.compare(starters, plan, min(args.rounds, plan["rounds"]))
         self.found["missing"] |= self.found["http"]["missing"]
 

@@ -30,7 +30,7 @@ class Server:
             self.process = subprocess.Popen([str(part) for part in command], stdout=errors, stderr=errors)
         try:
             self.port = self.find_port(log)
-            self.wait(lambda: self.healthy(), log)
+            self.wait(self.healthy, log)
         except Missing:
             self.stop()
             raise
@@ -102,7 +102,7 @@ class Radiosonde(Server):
 
     def steps(self) -> dict[float, int]:
         """How many steps took at most so long, by the upper edges of the histogram's buckets."""
-        pattern = r'^radiosonde_scheduler_step_duration_seconds_bucket\{(.*)\} (\d+)'
+        pattern = r"^radiosonde_scheduler_step_duration_seconds_bucket\{(.*)\} (\d+)"
         page, found = get(self.port, "/metrics")[1].decode(), {}
         for labels, count in re.findall(pattern, page, re.MULTILINE):
             edge = float(re.search(r'le="([^"]+)"', labels).group(1))

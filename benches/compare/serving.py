@@ -72,7 +72,7 @@ def under_load(server, level: int, plan: dict, turn: int) -> dict:
     before = steps()
     with Beat(server.port, "/health", PROBE_EVERY) as probes, Beat(server.port, "/metrics", SCRAPE_EVERY):
         seed = 1 + turn * 10_000 + level * 100
-        done = clients(server, level, each, plan["prompt"], plan["output"], seed)
+        done = clients(server, level, each, plan, seed)
     seconds = max(request["ended"] for request in done) - min(request["sent"] for request in done)
     first = [request["first"] - request["sent"] for request in done]
     return {
