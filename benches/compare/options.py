@@ -54,6 +54,7 @@ def peers(group) -> None:
     group.add_argument("--radiosonde", type=Path, help="default: built")
     group.add_argument("--forward", type=Path, help="the program of benches/forward.rs; default: built")
     group.add_argument("--llama-python", default=sys.executable, help="a Python with llama-cpp-python; default: this one")
+    group.add_argument("--states", type=Path, default=ROOT / "target/compare/states", help="where llama.cpp's contexts are kept")
     group.add_argument("--llama-bench", type=Path, help="instead of --llama-python")
     group.add_argument("--llama-batched-bench", type=Path, help="with --llama-bench: for several streams")
     group.add_argument("--llama-server", type=Path, default=Path(found or "llama-server"), help="default: from PATH")

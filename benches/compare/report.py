@@ -169,12 +169,17 @@ def load(http: dict) -> str:
     """Streaming clients."""
     rows = []
     for level, servers in http["levels"].items():
-        for name, rounds in servers.items():
+        for name, rounds in ours_first(servers):
             column = {key: [row[key] for row in rounds] for key in ("tokens_per_second", "ttft_p50", "ttft_p95")}
             row = [level, name, spread(column["tokens_per_second"]), ms(column["ttft_p50"]), ms(column["ttft_p95"])]
             rows.append([*row, against_server(level, column, servers) if name == OURS else ""])
     head = ["clients", "server", "tokens/s", "TTFT p50, ms", "TTFT p95, ms", "against llama-server"]
     return table("Streaming clients over HTTP", head, rows)
+
+
+def ours_first(servers: dict) -> list[tuple]:
+    """In the order of the other tables, not in that in which they ran."""
+    return sorted(servers.items(), key=lambda item: item[0] != OURS)
 
 
 def against_server(level: str, ours: dict, servers: dict) -> str:
@@ -197,7 +202,7 @@ def probes(http: dict) -> str:
     for name, paths in http["idle"].items():
         rows += [[name, path, "idle", *latencies(seconds), "", ""] for path, seconds in paths.items()]
     for level, servers in http["levels"].items():
-        rows += [busy_probes(level, name, rounds) for name, rounds in servers.items()]
+        rows += [busy_probes(level, name, rounds) for name, rounds in ours_first(servers)]
     made = table("Probes", ["server", "path", "load", "p50, ms", "p99, ms", "longest step, ms", "goal"], rows)
     return f"{made}\n\nllama-server's `/health` says that its HTTP thread lives; radiosonde's went through the runtime."
 

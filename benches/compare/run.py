@@ -6,6 +6,7 @@ A peer that is missing is said and left out. docs/performance.md explains every 
 
 import argparse
 import json
+import signal
 import subprocess
 import sys
 import tempfile
@@ -23,7 +24,6 @@ from machine import conditions, default_model, versions
 from options import ROOT, parse
 from servers import LlamaServer, Radiosonde, cores
 
-STATES = ROOT / "target/compare/states"
 # The allocator then asks for large pages, as a good engine does for its weights.
 LARGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 
@@ -47,7 +47,7 @@ class Run:
             return LlamaBinaries(self.args.llama_bench, self.args.llama_batched_bench, model, threads)
         script = Path(__file__).with_name("llama_child.py")
         command = [self.args.llama_python, str(script), f"--model={model}", f"--threads={threads}", f"--cores={cores()}"]
-        return Child([*command, f"--seconds={self.args.seconds}", f"--states={STATES}"], self.folder / "llama.log")
+        return Child([*command, f"--seconds={self.args.seconds}", f"--states={self.args.states}"], self.folder / "llama.log")
 
     def contestants(self, model: Path, cases: list[str]) -> list[Contestant]:
         """Ours and llama.cpp on one file."""
@@ -160,6 +160,8 @@ def measure(args: argparse.Namespace) -> dict:
 def main() -> int:
     """Measures, or reads what was measured; prints, and writes where that was asked for."""
     args = parse(__doc__)
+    # So that servers are stopped when somebody stops this.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
     if args.read:
         found = json.loads(args.read.read_text(encoding="utf-8"))
     else:
