@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from engine import CASES
+from report import BEGIN, END
 from servers import cores
 from serving import LEVELS
 
@@ -30,8 +31,15 @@ def parse(description: str) -> argparse.Namespace:
     for path in [args.model, args.repacked, *args.formats, args.embedding_model, args.onnx_model, args.onnx_tokenizer]:
         if path and not path.exists():
             parser.error(f"{path} does not exist")
+    if args.write and not has_place(args.write):
+        parser.error(f"{args.write} has no place for figures: {BEGIN} and {END}")
     complete(args)
     return args
+
+
+def has_place(page: Path) -> bool:
+    """Asked before anything is measured."""
+    return page.exists() and BEGIN in (text := page.read_text(encoding="utf-8")) and END in text.partition(BEGIN)[2]
 
 
 def what(group) -> None:

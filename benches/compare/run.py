@@ -64,7 +64,8 @@ class Run:
         if args.repacked:
             contestants.append(Contestant(report.REPACKED, lambda threads: self.llama(args.repacked, threads), cases))
         if args.candle:
-            contestants.append(Contestant("candle", self.candle, engine.FORMAT_CASES))
+            alone = [case for case in cases if case in engine.FORMAT_CASES]
+            contestants.append(Contestant("candle", self.candle, alone))
         self.found["engine"] = engine.compare(contestants, args.threads, args.rounds)
         self.found["missing"] |= self.found["engine"]["missing"]
         if engine.OURS not in self.found["missing"]:
