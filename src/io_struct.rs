@@ -18,7 +18,7 @@ use crate::clock::MonoNanos;
 use crate::telemetry::labels::RequestOutcome;
 
 /// The version of this module's wire form. Both sides say theirs first and refuse another's.
-pub const PROTOCOL_VERSION: u32 = 3;
+pub const PROTOCOL_VERSION: u32 = 4;
 
 /// A payload on its way to the next station.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -95,6 +95,8 @@ pub enum PauseMode {
 pub struct TokenizedGenerateReqInput {
     /// Unique among the live requests of its frontend.
     pub rid: Rid,
+    /// Tells two requests apart that had the same rid one after the other; comes back with each output.
+    pub serial: u64,
     /// Why it exists.
     pub purpose: Purpose,
     /// The prompt; never empty, every id below the model's vocabulary size.
@@ -196,6 +198,8 @@ pub struct BatchTokenIdOutput {
 pub struct TokenIdOutput {
     /// Which request.
     pub rid: Rid,
+    /// [`TokenizedGenerateReqInput::serial`] of the request.
+    pub serial: u64,
     /// Why it exists: the frontend may have forgotten it meanwhile.
     pub purpose: Purpose,
     /// Tokens since the last output, the matched stop token left out.

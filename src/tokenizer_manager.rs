@@ -5,6 +5,7 @@ pub mod request;
 pub mod receive;
 pub mod liveness;
 pub mod control;
+pub mod abort;
 mod table;
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};

@@ -16,9 +16,9 @@ use crate::clock::MonoNanos;
 use crate::io_struct::Rid;
 use crate::tokenizer_manager::TokenizerManager;
 use body::ApiJson;
-use exchange::{Call, collect, stream_response, submit};
+use exchange::{Call, abort_error, collect, stream_response, submit};
 use request::{GenerateBody, Shape};
-use response::{Answer, Cumulative, Logprobs, error};
+use response::{Answer, Cumulative, Logprobs};
 
 /// What the request APIs hold.
 #[derive(Clone)]
@@ -55,7 +55,7 @@ pub async fn generate(
     if streaming {
         return Ok((rid, stream_response(streams, Cumulative::new(answer, plan.shape, rids))).into_response());
     }
-    let outputs = collect(&mut streams, |stream, output| match error(output.finish_reason.as_ref()) {
+    let outputs = collect(&mut streams, |stream, output| match abort_error(output.finish_reason.as_ref()) {
         Some(error) => Err(error),
         None => Ok(answer.object(stream.rid(), &output)),
     });

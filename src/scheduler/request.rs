@@ -14,6 +14,8 @@ pub struct Request {
     pub worker: HttpWorkerIpc,
     /// Its id, unique for its worker.
     pub rid: Rid,
+    /// Comes back with each output.
+    pub serial: u64,
     /// Why it exists.
     pub purpose: Purpose,
     /// How to sample and when to stop.
@@ -43,6 +45,7 @@ impl Request {
         Self {
             worker,
             rid: input.rid,
+            serial: input.serial,
             purpose: input.purpose,
             seed: input.sampling_params.sampling_seed.unwrap_or_else(rand::random),
             params: input.sampling_params,
@@ -104,6 +107,7 @@ impl Request {
         let hidden = matches!(finish_reason, Some(FinishReason::StopToken(_)));
         TokenIdOutput {
             rid: self.rid.clone(),
+            serial: self.serial,
             purpose: self.purpose,
             output_ids: token.filter(|_| !hidden).into_iter().collect(),
             logprobs: if hidden { Vec::new() } else { logprobs },
@@ -122,6 +126,7 @@ pub fn abort_output(input: &TokenizedGenerateReqInput, kind: AbortKind, message:
     FromEngine::Output(EngineOutput::BatchTokenId(BatchTokenIdOutput {
         outputs: vec![TokenIdOutput {
             rid: input.rid.clone(),
+            serial: input.serial,
             purpose: input.purpose,
             output_ids: Vec::new(),
             logprobs: Vec::new(),

@@ -102,6 +102,7 @@ fn request(rid: &str, prompt: &[u32], max_new_tokens: u32) -> SchedulerInput {
         SamplingParams { max_new_tokens, temperature: 0.0, ignore_eos: true, ..SamplingParams::default() };
     let input = TokenizedGenerateReqInput {
         rid: Rid::from_caller(rid).unwrap(),
+        serial: 0,
         purpose: Purpose::Serve,
         input_ids: prompt.iter().copied().map(TokenId).collect(),
         sampling_params,
@@ -114,6 +115,7 @@ fn probe() -> (Rid, SchedulerInput) {
     let probe = ProbeId::random();
     let input = TokenizedGenerateReqInput {
         rid: probe.rid(),
+        serial: 0,
         purpose: Purpose::HealthCheck(probe),
         input_ids: vec![TokenId(0)],
         sampling_params: SamplingParams::probe(),

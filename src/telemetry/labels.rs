@@ -269,6 +269,8 @@ label_set! {
         Models => "/v1/models",
         /// `GET /v1/models/{model}`
         Model => "/v1/models/{*model}",
+        /// `POST /abort_request`
+        AbortRequest => "/abort_request",
         /// `POST /pause_generation`
         PauseGeneration => "/pause_generation",
         /// `POST /continue_generation`

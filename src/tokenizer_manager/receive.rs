@@ -131,7 +131,7 @@ impl TokenizerManager {
 
     /// The server ends: the requests of users that still run end with an explicit error, here and in the engine.
     pub fn cut_off(&self, reason: &str) {
-        for (rid, entry) in self.inner.table.drain_served() {
+        for (rid, entry) in self.inner.table.take_served(|_| true) {
             self.send_abort(&rid);
             self.end(&rid, &entry, RequestOutcome::Error);
             entry.state.push(aborted(reason.to_owned(), AbortKind::CutOff, &entry));
@@ -196,7 +196,7 @@ impl TokenizerManager {
             if ends_early {
                 self.send_abort(&rid); // a stop string: the engine does not know yet
             }
-            let waiter = self.deliver(&rid, news, now);
+            let waiter = self.deliver(&rid, output.serial, news, now);
             if waiter.is_none() && output.purpose != Purpose::Serve {
                 self.inner.metrics.probes.orphaned();
             }
@@ -205,11 +205,11 @@ impl TokenizerManager {
         waiters
     }
 
-    fn deliver(&self, rid: &Rid, news: GenerateOutput, now: MonoNanos) -> Option<Arc<RequestState>> {
+    fn deliver(&self, rid: &Rid, serial: u64, news: GenerateOutput, now: MonoNanos) -> Option<Arc<RequestState>> {
         let usage = news.usage;
         let mut newest_before = None;
-        let entry = self.inner.table.update(rid, |entry| {
-            newest_before = entry.newest.replace((now, usage.completion_tokens));
+        let entry = self.inner.table.update_sent(rid, serial, |entry| {
+            newest_before = entry.newest.replace((now, usage));
             entry.input = None; // what has begun is never begun again
         })?;
         if entry.purpose == Purpose::Serve {
@@ -224,7 +224,7 @@ impl TokenizerManager {
         Some(entry.state)
     }
 
-    fn measure(&self, rid: &Rid, entry: &Entry, before: Option<(MonoNanos, u32)>, now: MonoNanos, usage: Usage) {
+    fn measure(&self, rid: &Rid, entry: &Entry, before: Option<(MonoNanos, Usage)>, now: MonoNanos, usage: Usage) {
         let metrics = &self.inner.metrics.requests;
         match before {
             None => {
@@ -233,7 +233,10 @@ impl TokenizerManager {
                 let trace = self.inner.ledger.trace_of(rid, now, ending);
                 metrics.first_tokens(usage.completion_tokens, now.since(entry.submitted), trace);
             }
-            Some((at, tokens)) => metrics.further_tokens(usage.completion_tokens.saturating_sub(tokens), now.since(at)),
+            Some((at, before)) => {
+                let tokens = usage.completion_tokens.saturating_sub(before.completion_tokens);
+                metrics.further_tokens(tokens, now.since(at));
+            }
         }
     }
 
@@ -253,7 +256,7 @@ impl TokenizerManager {
     }
 
     /// The end of a request in the books. A probe's trace is written by whoever gives its verdict.
-    fn end(&self, rid: &Rid, entry: &Entry, outcome: RequestOutcome) {
+    pub(super) fn end(&self, rid: &Rid, entry: &Entry, outcome: RequestOutcome) {
         let now = MonoNanos::now();
         self.inner.detokenizer.forget(rid);
         if entry.purpose != Purpose::Serve {
@@ -272,10 +275,12 @@ fn engine_dead(reason: &str, entry: &Entry) -> GenerateOutput {
     aborted(format!("the engine is dead: {reason}"), AbortKind::EngineDead, entry)
 }
 
-fn aborted(message: String, kind: AbortKind, entry: &Entry) -> GenerateOutput {
+/// The end of a request without result, with the counts so far.
+pub(super) fn aborted(message: String, kind: AbortKind, entry: &Entry) -> GenerateOutput {
+    let nothing_yet = Usage { prompt_tokens: entry.prompt_tokens, ..Usage::default() };
     GenerateOutput {
         finish_reason: Some(FinishReason::Abort { message, kind }),
-        usage: Usage { prompt_tokens: entry.prompt_tokens, ..Usage::default() },
+        usage: entry.newest.map_or(nothing_yet, |(_, usage)| usage),
         ..GenerateOutput::default()
     }
 }

@@ -109,6 +109,7 @@ impl TokenizerManager {
             output_room(&model, input_ids.len(), request.max_new_tokens, sampling_params.max_new_tokens)?;
         let input = TokenizedGenerateReqInput {
             rid: request.rid,
+            serial: self.inner.table.next_serial(),
             purpose: Purpose::Serve,
             input_ids,
             sampling_params,
@@ -124,6 +125,7 @@ impl TokenizerManager {
     pub fn submit_probe(&self, probe: ProbeId, began: MonoNanos) -> Result<RequestStream, SubmitError> {
         let input = TokenizedGenerateReqInput {
             rid: probe.rid(),
+            serial: self.inner.table.next_serial(),
             purpose: Purpose::HealthCheck(probe),
             input_ids: vec![TokenId(0)],
             sampling_params: SamplingParams::probe(),
@@ -143,6 +145,7 @@ impl TokenizerManager {
         let state = Arc::new(RequestState::default());
         let entry = Entry {
             state: Arc::clone(&state),
+            serial: input.serial,
             purpose: input.purpose,
             endpoint,
             prompt_tokens: u32::try_from(input.input_ids.len()).unwrap_or(u32::MAX),
@@ -157,7 +160,7 @@ impl TokenizerManager {
         let prompt_ids: Arc<[TokenId]> = input.input_ids.as_slice().into();
         let root = current_root();
         let send = |epoch| {
-            self.inner.detokenizer.register(&rid, &input.sampling_params);
+            self.inner.detokenizer.register(&rid, input.serial, &input.sampling_params);
             self.inner.ledger.begin(&rid, input.purpose, root, began);
             self.inner.ledger.enter(&rid, Hop::Submit, began);
             let submitted = MonoNanos::now();

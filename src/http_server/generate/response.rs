@@ -4,11 +4,10 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::exchange::{Chunks, abort_error, append};
+use super::exchange::{Chunks, append};
 use super::request::Shape;
 use crate::clock::MonoNanos;
-use crate::http_server::error::ApiError;
-use crate::io_struct::{AbortKind, FinishReason, Rid, TokenId, TokenLogprob};
+use crate::io_struct::{FinishReason, Rid, TokenId, TokenLogprob};
 use crate::tokenizer_manager::ServedModel;
 use crate::tokenizer_manager::request::GenerateOutput;
 
@@ -76,23 +75,13 @@ pub fn finite(logprob: f32) -> f32 {
     logprob.clamp(-9999.0, 0.0)
 }
 
-/// Aborts on request are an answer here, with finish reason `abort`; all others are an error.
-#[must_use]
-pub fn error(finish_reason: Option<&FinishReason>) -> Option<ApiError> {
-    match finish_reason {
-        Some(FinishReason::Abort { kind: AbortKind::Requested, .. }) => None,
-        other => abort_error(other),
-    }
-}
-
 fn finish_reason(reason: &FinishReason) -> Value {
     match reason {
         FinishReason::StopToken(id) => json!({"type": "stop", "matched": id}),
         FinishReason::StopString(text) => json!({"type": "stop", "matched": text}),
         FinishReason::Length(length) => json!({"type": "length", "length": length}),
         FinishReason::Abort { message, .. } => {
-            let status = abort_error(Some(reason)).map(|error| error.status.as_u16());
-            json!({"type": "abort", "message": message, "status_code": status, "err_type": "aborted"})
+            json!({"type": "abort", "message": message, "status_code": null, "err_type": null})
         }
     }
 }
@@ -125,10 +114,6 @@ impl Chunks for Cumulative {
 
     fn closing(&mut self) -> Vec<Value> {
         Vec::new()
-    }
-
-    fn error(&self, finish_reason: Option<&FinishReason>) -> Option<ApiError> {
-        error(finish_reason)
     }
 }
 
