@@ -124,6 +124,7 @@ mod tests {
             purpose: Purpose::Serve,
             output_ids: vec![TokenId(byte.into())],
             logprobs: Vec::new(),
+            input_logprobs: Vec::new(),
             finish_reason: None,
             prompt_tokens: 1,
             completion_tokens: 1,

@@ -1,11 +1,13 @@
 //! Which path goes to which handler, on which listener.
 
 pub mod health;
+pub mod endpoints;
 pub mod generate;
 pub mod openai;
 pub mod sampling;
 pub mod pause;
 pub mod abort_request;
+pub mod info;
 pub mod admin;
 pub mod drills;
 pub mod readiness;
@@ -44,7 +46,8 @@ pub fn router(health: HealthState, max_body_bytes: usize) -> Router {
         .layer(DefaultBodyLimit::max(max_body_bytes))
         .route_layer(middleware::from_fn_with_state(metrics, count_refusals))
         .route_layer(middleware::from_fn(trace_layer::trace));
-    guarded(requests.merge(about_health(health)), all)
+    let info = info::routes().with_state(AdminState::from(&health));
+    guarded(requests.merge(info).merge(about_health(health)), all)
 }
 
 /// Every path of the admin listener: what describes health, and health as gRPC has it.
@@ -109,6 +112,9 @@ async fn count_refusals(State(metrics): State<Arc<Metrics>>, request: Request, n
 }
 
 async fn not_found(request: Request) -> ApiError {
+    if let Some(elsewhere) = endpoints::elsewhere(request.uri().path()) {
+        return ApiError::not_implemented(elsewhere);
+    }
     let path: String = request.uri().path().chars().take(200).collect();
     ApiError::plain(StatusCode::NOT_FOUND, "not_found_error", format!("there is nothing at {path}"))
 }

@@ -103,8 +103,20 @@ pub struct TokenizedGenerateReqInput {
     pub input_ids: Vec<TokenId>,
     /// How to choose the next token and when to stop. Stop strings are the detokenizer's business.
     pub sampling_params: SamplingParams,
-    /// `Some(n)`: report the logprob of each output token and of the `n` likeliest.
-    pub top_logprobs: Option<u32>,
+    /// Report logprobs.
+    pub logprobs: Option<LogprobsWanted>,
+}
+
+/// Which logprobs a request reports, beside those of its output tokens.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct LogprobsWanted {
+    /// Those of so many of the likeliest tokens, at each place.
+    pub top: u32,
+    /// Those of these tokens, at each place.
+    pub token_ids: Vec<TokenId>,
+    /// Those of the prompt's tokens behind this place; the first token of a prompt never has one. `None`: of no token of
+    /// the prompt. Less than its length.
+    pub input_from: Option<u32>,
 }
 
 /// Ends one request early. Typed, so an abort of a probe is never mistaken for a probe.
@@ -206,6 +218,8 @@ pub struct TokenIdOutput {
     pub output_ids: Vec<TokenId>,
     /// One entry for each of `output_ids`, if asked for.
     pub logprobs: Vec<TokenLogprob>,
+    /// One entry for each token of the prompt that was asked about; all of them with the first output.
+    pub input_logprobs: Vec<TokenLogprob>,
     /// Set on the last output.
     pub finish_reason: Option<FinishReason>,
     /// Tokens of the prompt.
@@ -218,15 +232,17 @@ pub struct TokenIdOutput {
     pub num_retractions: u32,
 }
 
-/// The logprob of one output token and of its likeliest rivals, natural logarithm.
+/// The logprob of one token and of its rivals, natural logarithm.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TokenLogprob {
-    /// The chosen token.
+    /// The token that stands there.
     pub token: TokenId,
     /// Its logprob, at most 0.
     pub logprob: f32,
     /// The likeliest tokens, best first.
     pub top: Vec<(TokenId, f32)>,
+    /// The tokens of [`LogprobsWanted::token_ids`], in that order.
+    pub asked: Vec<(TokenId, f32)>,
 }
 
 /// Why a request ended.

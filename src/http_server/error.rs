@@ -6,6 +6,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::endpoints::Elsewhere;
 use crate::telemetry::labels::RejectReason;
 use crate::tokenizer_manager::submit::SubmitError;
 
@@ -64,6 +65,15 @@ impl ApiError {
             code: Some("model_not_found"),
             param: Some("model".to_owned()),
             ..Self::plain(StatusCode::NOT_FOUND, "not_found_error", message)
+        }
+    }
+
+    /// 501: another server has it.
+    pub fn not_implemented(elsewhere: &Elsewhere) -> Self {
+        let message = format!("{} is not implemented. {}", elsewhere.path, elsewhere.why);
+        Self {
+            code: Some("not_implemented"),
+            ..Self::plain(StatusCode::NOT_IMPLEMENTED, "not_implemented_error", message)
         }
     }
 

@@ -106,7 +106,7 @@ fn request(rid: &str, prompt: &[u32], max_new_tokens: u32) -> SchedulerInput {
         purpose: Purpose::Serve,
         input_ids: prompt.iter().copied().map(TokenId).collect(),
         sampling_params,
-        top_logprobs: None,
+        logprobs: None,
     };
     SchedulerInput::Message(HttpWorkerIpc::new("w"), Box::new(Envelope::now(ToEngine::Generate(input))))
 }
@@ -119,7 +119,7 @@ fn probe() -> (Rid, SchedulerInput) {
         purpose: Purpose::HealthCheck(probe),
         input_ids: vec![TokenId(0)],
         sampling_params: SamplingParams::probe(),
-        top_logprobs: None,
+        logprobs: None,
     };
     (probe.rid(), SchedulerInput::Message(HttpWorkerIpc::new("w"), Box::new(Envelope::now(ToEngine::Generate(input)))))
 }

@@ -191,6 +191,7 @@ impl TokenizerManager {
                 },
                 output_ids: output.output_ids,
                 logprobs: output.logprobs,
+                input_logprobs: output.input_logprobs,
                 finish_reason: output.finish_reason,
             };
             if ends_early {

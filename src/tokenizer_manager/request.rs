@@ -35,6 +35,8 @@ pub struct GenerateOutput {
     pub output_ids: Vec<TokenId>,
     /// One for each new token, if asked for.
     pub logprobs: Vec<TokenLogprob>,
+    /// One for each token of the prompt that was asked about, in the first news.
+    pub input_logprobs: Vec<TokenLogprob>,
     /// Set on the last news.
     pub finish_reason: Option<FinishReason>,
     /// Counts so far.
@@ -42,10 +44,12 @@ pub struct GenerateOutput {
 }
 
 impl GenerateOutput {
-    fn append(&mut self, news: Self) {
+    /// Adds what came later.
+    pub fn append(&mut self, news: Self) {
         self.text.push_str(&news.text);
         self.output_ids.extend(news.output_ids);
         self.logprobs.extend(news.logprobs);
+        self.input_logprobs.extend(news.input_logprobs);
         self.finish_reason = news.finish_reason;
         self.usage = news.usage;
     }
@@ -174,7 +178,7 @@ impl RequestStream {
 
     /// The prompt as the model sees it.
     #[must_use]
-    pub fn prompt_ids(&self) -> &[TokenId] {
+    pub fn prompt_ids(&self) -> &Arc<[TokenId]> {
         &self.prompt_ids
     }
 

@@ -8,7 +8,9 @@ use super::request::{Books, RequestState, RequestStream};
 use super::table::{Entry, Refused};
 use super::{ServedModel, TokenizerManager};
 use crate::clock::MonoNanos;
-use crate::io_struct::{ProbeId, Purpose, Rid, SamplingParams, ToEngine, TokenId, TokenizedGenerateReqInput};
+use crate::io_struct::{
+    LogprobsWanted, ProbeId, Purpose, Rid, SamplingParams, ToEngine, TokenId, TokenizedGenerateReqInput,
+};
 use crate::server_status::ServerStatus;
 use crate::telemetry::labels::{Hop, RequestEndpoint};
 use crate::telemetry::spans;
@@ -16,6 +18,9 @@ use crate::tokenizer::{ControlTokens, PromptPart, TokenizerError};
 
 /// Longer texts are tokenized on a thread of their own: two megabytes take a second.
 const INLINE_TOKENIZE_BYTES: usize = 4096;
+
+/// The most logprobs of a prompt: about ten bytes each, they travel in one frame.
+const MAX_INPUT_LOGPROBS: usize = 1 << 20;
 
 /// A request as the APIs hand it over; SGLang's `GenerateReqInput` for one prompt.
 #[derive(Debug, Clone)]
@@ -28,8 +33,8 @@ pub struct GenerateReqInput {
     pub sampling_params: SamplingParams,
     /// The output length that the caller asked for: refused, not cut, if there is no room for it.
     pub max_new_tokens: Option<u32>,
-    /// `Some(n)`: logprobs of the output tokens and their `n` likeliest rivals.
-    pub top_logprobs: Option<u32>,
+    /// Which logprobs are reported.
+    pub logprobs: Option<LogprobsWanted>,
     /// Which API it came by, for metrics.
     pub endpoint: RequestEndpoint,
 }
@@ -104,6 +109,9 @@ impl TokenizerManager {
         let began = MonoNanos::now();
         let model = self.model()?;
         let input_ids = tokenize(&model, request.prompt).await?;
+        if let Some(wanted) = &request.logprobs {
+            check_input_logprobs(wanted, input_ids.len())?;
+        }
         let mut sampling_params = request.sampling_params;
         sampling_params.max_new_tokens =
             output_room(&model, input_ids.len(), request.max_new_tokens, sampling_params.max_new_tokens)?;
@@ -113,7 +121,7 @@ impl TokenizerManager {
             purpose: Purpose::Serve,
             input_ids,
             sampling_params,
-            top_logprobs: request.top_logprobs,
+            logprobs: request.logprobs,
         };
         self.submit(input, Some(request.endpoint), began)
     }
@@ -129,7 +137,7 @@ impl TokenizerManager {
             purpose: Purpose::HealthCheck(probe),
             input_ids: vec![TokenId(0)],
             sampling_params: SamplingParams::probe(),
-            top_logprobs: None,
+            logprobs: None,
         };
         self.submit(input, None, began)
     }
@@ -256,6 +264,25 @@ fn encode(model: &ServedModel, prompt: &Prompt) -> Result<Vec<TokenId>, SubmitEr
             Ok(ids)
         }
     }
+}
+
+/// Logprobs of a prompt begin inside it, and fit into one message.
+fn check_input_logprobs(wanted: &LogprobsWanted, prompt: usize) -> Result<(), SubmitError> {
+    let Some(from) = wanted.input_from.map(|from| from as usize) else { return Ok(()) };
+    let param = "logprob_start_len".to_owned();
+    if from >= prompt {
+        let message = format!("logprob_start_len is {from}; the prompt has {prompt} tokens, and it must be less");
+        return Err(SubmitError::Invalid { param, message });
+    }
+    let each = 1 + wanted.top as usize + wanted.token_ids.len();
+    if (prompt - from).saturating_mul(each) > MAX_INPUT_LOGPROBS {
+        let message = format!(
+            "logprobs of {} prompt tokens with {each} each were asked for; the limit is {MAX_INPUT_LOGPROBS} in all",
+            prompt - from
+        );
+        return Err(SubmitError::Invalid { param, message });
+    }
+    Ok(())
 }
 
 /// How many tokens may follow a prompt of `prompt` tokens.

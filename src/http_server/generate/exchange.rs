@@ -82,20 +82,11 @@ pub async fn collect<T>(streams: &mut [RequestStream], ended: impl Fn(&RequestSt
     join_all(streams.iter_mut().map(|stream| async move {
         let mut whole = GenerateOutput::default();
         while let Some(news) = stream.next().await {
-            append(&mut whole, news);
+            whole.append(news);
         }
         ended(stream, whole)
     }))
     .await
-}
-
-/// Adds `news` to what came before.
-pub fn append(whole: &mut GenerateOutput, news: GenerateOutput) {
-    whole.text.push_str(&news.text);
-    whole.output_ids.extend(news.output_ids);
-    whole.logprobs.extend(news.logprobs);
-    whole.finish_reason = news.finish_reason;
-    whole.usage = news.usage;
 }
 
 /// The error that a request ended with, if it ended with one. An abort on request is an answer, with the finish reason

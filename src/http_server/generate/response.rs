@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::exchange::{Chunks, append};
+use super::exchange::Chunks;
+use super::logprobs::Shown;
 use super::request::Shape;
 use crate::clock::MonoNanos;
-use crate::io_struct::{FinishReason, Rid, TokenId, TokenLogprob};
+use crate::io_struct::{FinishReason, Rid, TokenId};
 use crate::tokenizer_manager::ServedModel;
-use crate::tokenizer_manager::request::GenerateOutput;
+use crate::tokenizer_manager::request::{GenerateOutput, RequestStream};
 
 /// What the answers of one call have in common.
 #[derive(Clone)]
@@ -18,61 +19,47 @@ pub struct Answer {
     pub model: Arc<ServedModel>,
     /// When the call arrived.
     pub arrived: MonoNanos,
-    /// Which logprobs were asked for.
-    pub logprobs: Logprobs,
-}
-
-/// Which logprobs were asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Logprobs {
-    /// Those of the output tokens, and of how many rivals each.
-    pub top: Option<u32>,
-    /// Each with the token's text.
-    pub text: bool,
+    /// The ids of the prompt are part of the answer.
+    pub with_prompt: bool,
 }
 
 impl Answer {
-    /// The answer to one request, from its whole output so far.
+    /// Tells the output of one request of the call.
     #[must_use]
-    pub fn object(&self, rid: &Rid, output: &GenerateOutput) -> Value {
-        let usage = output.usage;
-        let mut answer = json!({
-            "text": output.text,
-            "output_ids": output.output_ids,
-            "meta_info": {
-                "id": rid,
-                "finish_reason": output.finish_reason.as_ref().map(finish_reason),
-                "prompt_tokens": usage.prompt_tokens,
-                "completion_tokens": usage.completion_tokens,
-                "cached_tokens": usage.cached_tokens,
-                "num_retractions": usage.num_retractions,
-                "e2e_latency": self.arrived.elapsed().as_secs_f64(),
-            }
-        });
-        if let Some(top) = self.logprobs.top {
-            let of = |entry: &TokenLogprob| self.triple(entry.token, entry.logprob);
-            answer["meta_info"]["output_token_logprobs"] = output.logprobs.iter().map(of).collect();
-            if top > 0 {
-                let rivals = |entry: &TokenLogprob| -> Value {
-                    entry.top.iter().map(|(token, logprob)| self.triple(*token, *logprob)).collect()
-                };
-                answer["meta_info"]["output_top_logprobs"] = output.logprobs.iter().map(rivals).collect();
-            }
-        }
-        answer
-    }
-
-    /// `[logprob, id, text or null]`
-    fn triple(&self, token: TokenId, logprob: f32) -> Value {
-        let text = self.logprobs.text.then(|| self.model.tokenizer.decode(&[token]));
-        json!([finite(logprob), token, text])
+    pub fn teller(&self, stream: &RequestStream, logprobs: Shown) -> Teller {
+        Teller { answer: self.clone(), rid: stream.rid().clone(), prompt: Arc::clone(stream.prompt_ids()), logprobs }
     }
 }
 
-/// A logprob as JSON can hold it: never above 0, and impossible is -9999, as OpenAI has it.
-#[must_use]
-pub fn finite(logprob: f32) -> f32 {
-    logprob.clamp(-9999.0, 0.0)
+/// Tells the output of one request.
+pub struct Teller {
+    answer: Answer,
+    rid: Rid,
+    prompt: Arc<[TokenId]>,
+    logprobs: Shown,
+}
+
+impl Teller {
+    /// The answer to the request, from its whole output so far.
+    #[must_use]
+    pub fn object(&self, output: &GenerateOutput) -> Value {
+        let usage = output.usage;
+        let mut meta_info = json!({
+            "id": self.rid,
+            "finish_reason": output.finish_reason.as_ref().map(finish_reason),
+            "prompt_tokens": usage.prompt_tokens,
+            "completion_tokens": usage.completion_tokens,
+            "cached_tokens": usage.cached_tokens,
+            "num_retractions": usage.num_retractions,
+            "e2e_latency": self.answer.arrived.elapsed().as_secs_f64(),
+        });
+        self.logprobs.add(&mut meta_info, &self.answer.model, &self.prompt, output);
+        let mut answer = json!({"text": output.text, "output_ids": output.output_ids, "meta_info": meta_info});
+        if self.answer.with_prompt {
+            answer["prompt_token_ids"] = json!(self.prompt);
+        }
+        answer
+    }
 }
 
 fn finish_reason(reason: &FinishReason) -> Value {
@@ -88,24 +75,23 @@ fn finish_reason(reason: &FinishReason) -> Value {
 
 /// Events of `/generate`: the whole answer so far, each time.
 pub struct Cumulative {
-    answer: Answer,
     shape: Shape,
-    outputs: Vec<(Rid, GenerateOutput)>,
+    outputs: Vec<(Teller, GenerateOutput)>,
 }
 
 impl Cumulative {
-    /// For requests with these rids.
+    /// For the requests that `tellers` tell of.
     #[must_use]
-    pub fn new(answer: Answer, shape: Shape, rids: impl IntoIterator<Item = Rid>) -> Self {
-        Self { answer, shape, outputs: rids.into_iter().map(|rid| (rid, GenerateOutput::default())).collect() }
+    pub fn new(tellers: Vec<Teller>, shape: Shape) -> Self {
+        Self { shape, outputs: tellers.into_iter().map(|teller| (teller, GenerateOutput::default())).collect() }
     }
 }
 
 impl Chunks for Cumulative {
     fn news(&mut self, index: usize, news: GenerateOutput) -> Vec<Value> {
-        let (rid, whole) = &mut self.outputs[index];
-        append(whole, news);
-        let mut answer = self.answer.object(rid, whole);
+        let (teller, whole) = &mut self.outputs[index];
+        whole.append(news);
+        let mut answer = teller.object(whole);
         if self.shape == Shape::List {
             answer["index"] = json!(index);
         }
