@@ -61,9 +61,12 @@ impl Detokenizer {
         self.live().insert(rid.clone(), decoding);
     }
 
-    /// Expects nothing more of `rid`.
-    pub fn forget(&self, rid: &Rid) {
-        self.live().remove(rid);
+    /// Expects nothing more of `rid` that bears `serial`.
+    pub fn forget(&self, rid: &Rid, serial: u64) {
+        let mut live = self.live();
+        if live.get(rid).is_some_and(|decoding| decoding.serial == serial) {
+            live.remove(rid);
+        }
     }
 
     /// Decodes one batch. What nobody expects is dropped.

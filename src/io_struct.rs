@@ -64,7 +64,7 @@ pub enum Purpose {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum ToEngine {
     /// A request to run.
-    Generate(TokenizedGenerateReqInput),
+    Generate(Box<TokenizedGenerateReqInput>),
     /// Forget a request or a probe, wherever it is.
     Abort(AbortReq),
     /// Run no batch until [`ToEngine::Continue`].
@@ -124,6 +124,8 @@ pub struct LogprobsWanted {
 pub struct AbortReq {
     /// The request to end.
     pub rid: Rid,
+    /// [`TokenizedGenerateReqInput::serial`] of the request: the next one with its rid is not meant.
+    pub serial: u64,
 }
 
 /// Engine → frontend. Outputs move `last_receive_tstamp`; everything else only describes.
@@ -291,6 +293,8 @@ pub enum AbortKind {
     EngineDead,
     /// The server ends before the request did; made by the frontend, never sent by an engine.
     CutOff,
+    /// It took longer than it may; made by the frontend, never sent by an engine.
+    TimedOut,
 }
 
 impl AbortKind {
@@ -304,6 +308,7 @@ impl AbortKind {
             Self::StepFailed => "step_failed",
             Self::EngineDead => "engine_dead",
             Self::CutOff => "cut_off",
+            Self::TimedOut => "timed_out",
         }
     }
 }

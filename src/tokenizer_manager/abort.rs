@@ -39,7 +39,7 @@ impl TokenizerManager {
     pub fn abort_request(&self, target: AbortTarget<'_>) -> usize {
         let taken = self.inner.table.take_served(|rid| target.means(rid));
         for (rid, entry) in &taken {
-            self.send_abort(rid);
+            self.send_abort(rid, entry.serial);
             self.end(rid, entry, RequestOutcome::Abort);
             entry.state.push(aborted(MESSAGE.to_owned(), AbortKind::Requested, entry));
         }

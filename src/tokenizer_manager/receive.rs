@@ -1,6 +1,7 @@
 //! Station 6: `handle_loop` stamps `last_receive_tstamp` and wakes the waiter.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::mpsc;
 
@@ -116,7 +117,7 @@ impl TokenizerManager {
     pub fn resend(&self) -> usize {
         self.inner.table.resend(|rid, input, epoch| {
             self.inner.ledger.resent(rid, MonoNanos::now());
-            self.send(ToEngine::Generate(input.clone()), epoch);
+            self.send(ToEngine::Generate(Box::new(input.clone())), epoch);
         })
     }
 
@@ -132,24 +133,34 @@ impl TokenizerManager {
     /// The server ends: the requests of users that still run end with an explicit error, here and in the engine.
     pub fn cut_off(&self, reason: &str) {
         for (rid, entry) in self.inner.table.take_served(|_| true) {
-            self.send_abort(&rid);
+            self.send_abort(&rid, entry.serial);
             self.end(&rid, &entry, RequestOutcome::Error);
             entry.state.push(aborted(reason.to_owned(), AbortKind::CutOff, &entry));
         }
     }
 
+    /// Ends one request that has taken too long, here and in the engine.
+    pub(super) fn time_out(&self, rid: &Rid, serial: u64, limit: Duration) {
+        if let Some(entry) = self.inner.table.remove(rid, serial) {
+            self.send_abort(rid, serial);
+            self.end(rid, &entry, RequestOutcome::Error);
+            let message = format!("the request has taken longer than {limit:?} (--request-timeout)");
+            entry.state.push(aborted(message, AbortKind::TimedOut, &entry));
+        }
+    }
+
     /// Ends one request because the engine is gone.
-    pub(super) fn fail(&self, rid: &Rid, reason: &str) {
-        if let Some(entry) = self.inner.table.remove(rid) {
+    pub(super) fn fail(&self, rid: &Rid, serial: u64, reason: &str) {
+        if let Some(entry) = self.inner.table.remove(rid, serial) {
             self.end(rid, &entry, RequestOutcome::Error);
             entry.state.push(engine_dead(reason, &entry));
         }
     }
 
     /// The caller is gone, or has heard the end. A request that has not ended is aborted everywhere.
-    pub(super) fn release(&self, rid: &Rid) {
-        if let Some(entry) = self.inner.table.remove(rid) {
-            self.send_abort(rid);
+    pub(super) fn release(&self, rid: &Rid, serial: u64) {
+        if let Some(entry) = self.inner.table.remove(rid, serial) {
+            self.send_abort(rid, serial);
             self.end(rid, &entry, RequestOutcome::Abort);
         }
     }
@@ -195,7 +206,7 @@ impl TokenizerManager {
                 finish_reason: output.finish_reason,
             };
             if ends_early {
-                self.send_abort(&rid); // a stop string: the engine does not know yet
+                self.send_abort(&rid, output.serial); // a stop string: the engine does not know yet
             }
             let waiter = self.deliver(&rid, output.serial, news, now);
             if waiter.is_none() && output.purpose != Purpose::Serve {
@@ -217,7 +228,7 @@ impl TokenizerManager {
             self.measure(rid, &entry, newest_before, now, usage);
         }
         if let Some(reason) = &news.finish_reason {
-            self.inner.table.remove(rid);
+            self.inner.table.remove(rid, serial);
             self.inner.ledger.leave(rid, Hop::Receive, now);
             self.end(rid, &entry, reason.outcome());
         }
@@ -247,11 +258,11 @@ impl TokenizerManager {
         if answer.place > 0 {
             self.inner.metrics.probes.coalesced();
         }
-        self.inner.detokenizer.forget(&answer.rid);
-        let Some(entry) = self.inner.table.remove(&answer.rid) else {
+        let Some(entry) = self.inner.table.remove_probe(&answer.rid) else {
             self.inner.metrics.probes.orphaned();
             return None;
         };
+        self.inner.detokenizer.forget(&answer.rid, entry.serial);
         entry.state.put(GenerateOutput { finish_reason: Some(FinishReason::Length(0)), ..GenerateOutput::default() });
         Some(entry.state)
     }
@@ -259,7 +270,7 @@ impl TokenizerManager {
     /// The end of a request in the books. A probe's trace is written by whoever gives its verdict.
     pub(super) fn end(&self, rid: &Rid, entry: &Entry, outcome: RequestOutcome) {
         let now = MonoNanos::now();
-        self.inner.detokenizer.forget(rid);
+        self.inner.detokenizer.forget(rid, entry.serial);
         if entry.purpose != Purpose::Serve {
             self.inner.ledger.leave(rid, Hop::Receive, now);
             return;

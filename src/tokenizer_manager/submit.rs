@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use opentelemetry::Context;
+use tokio::time::Instant;
 
 use super::request::{Books, RequestState, RequestStream};
 use super::table::{Entry, Refused};
@@ -75,6 +76,9 @@ pub enum SubmitError {
     /// Starting or draining.
     #[error("{0}")]
     NotServing(String),
+    /// `--request-timeout`
+    #[error("{0}")]
+    TimedOut(String),
     /// The engine is gone.
     #[error("the engine is dead")]
     EngineDead,
@@ -149,11 +153,11 @@ impl TokenizerManager {
         endpoint: Option<RequestEndpoint>,
         began: MonoNanos,
     ) -> Result<RequestStream, SubmitError> {
-        let rid = input.rid.clone();
+        let (rid, serial) = (input.rid.clone(), input.serial);
         let state = Arc::new(RequestState::default());
         let entry = Entry {
             state: Arc::clone(&state),
-            serial: input.serial,
+            serial,
             purpose: input.purpose,
             endpoint,
             prompt_tokens: u32::try_from(input.input_ids.len()).unwrap_or(u32::MAX),
@@ -168,17 +172,17 @@ impl TokenizerManager {
         let prompt_ids: Arc<[TokenId]> = input.input_ids.as_slice().into();
         let root = current_root();
         let send = |epoch| {
-            self.inner.detokenizer.register(&rid, input.serial, &input.sampling_params);
+            self.inner.detokenizer.register(&rid, serial, &input.sampling_params);
             self.inner.ledger.begin(&rid, input.purpose, root, began);
             self.inner.ledger.enter(&rid, Hop::Submit, began);
             let submitted = MonoNanos::now();
             self.inner.ledger.leave(&rid, Hop::Submit, submitted);
             self.inner.ledger.enter(&rid, Hop::IpcToEngine, submitted);
-            self.send(ToEngine::Generate(input), epoch);
+            self.send(ToEngine::Generate(Box::new(input)), epoch);
         };
         self.inner.table.insert(&rid, entry, send).map_err(|refused| refusal(&refused, &rid))?;
         if self.inner.status.report().engine_dead {
-            self.fail(&rid, "the engine is dead"); // it died between the check and the entry
+            self.fail(&rid, serial, "the engine is dead"); // it died between the check and the entry
         }
         let books = endpoint.zip(self.inner.model.get()).map(|(_, model)| Books {
             span: tracing::Span::current(),
@@ -190,10 +194,15 @@ impl TokenizerManager {
         let (manager, gone) = (self.clone(), rid.clone());
         let under_way = endpoint.map(|_| self.inner.streams.token());
         let release = move || {
-            manager.release(&gone);
+            manager.release(&gone, serial);
             drop(under_way);
         };
-        Ok(RequestStream::new(rid, prompt_ids, state, books, release))
+        let mut stream = RequestStream::new(rid.clone(), prompt_ids, state, books, release);
+        if let Some(limit) = self.inner.request_limit.filter(|_| endpoint.is_some()) {
+            let manager = self.clone();
+            stream.limit(Instant::now() + limit, move || manager.time_out(&rid, serial, limit));
+        }
+        Ok(stream)
     }
 }
 

@@ -117,9 +117,21 @@ impl RequestTable {
         Some(entry.clone())
     }
 
-    /// Takes a request out.
-    pub fn remove(&self, rid: &Rid) -> Option<Entry> {
-        self.live().remove(rid)
+    /// Takes the request out that had this rid when the engine was sent `serial`, if it still lives.
+    pub fn remove(&self, rid: &Rid, serial: u64) -> Option<Entry> {
+        self.remove_if(rid, |entry| entry.serial == serial)
+    }
+
+    /// Takes a probe out; no other has its rid.
+    pub fn remove_probe(&self, rid: &Rid) -> Option<Entry> {
+        self.remove_if(rid, |entry| entry.purpose != Purpose::Serve)
+    }
+
+    fn remove_if(&self, rid: &Rid, is_it: impl FnOnce(&Entry) -> bool) -> Option<Entry> {
+        match self.live().entry(rid.clone()) {
+            MapEntry::Occupied(place) if is_it(place.get()) => Some(place.remove()),
+            MapEntry::Occupied(_) | MapEntry::Vacant(_) => None,
+        }
     }
 
     /// The present engine is gone. Takes out what is not given to another one: probes, requests that have output

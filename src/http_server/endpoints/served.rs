@@ -87,7 +87,7 @@ pub const ENDPOINTS: &[Endpoint] = &[
         "/debug/fault",
         "Faults on purpose, with `--enable-drills`: what is on, switch one on, switch all off.",
     )
-    .answers(&[200, 400, 404]),
+    .answers(&[200, 400, 403]),
     of(Family::Health, GET, "/health", "A probe that crosses the whole runtime.").answers(&[200, 400, 503]),
     of(Family::Health, GET, "/health_generate", "The same, also with `--disable-health-generation`.")
         .answers(&[200, 400, 503]),

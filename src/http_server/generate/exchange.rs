@@ -99,6 +99,7 @@ pub fn abort_error(finish_reason: Option<&FinishReason>) -> Option<ApiError> {
         AbortKind::TooLarge => ApiError::context_length("prompt", message),
         AbortKind::Requested => return None,
         AbortKind::CutOff => ApiError::not_serving(message),
+        AbortKind::TimedOut => ApiError::timed_out(message),
         AbortKind::StepFailed => SubmitError::Failed(message.clone()).into(),
         AbortKind::EngineDead => SubmitError::EngineDead.into(),
     };

@@ -148,28 +148,25 @@ pub fn finite(logprob: f32) -> f32 {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use crate::http_server::generate::body::parse;
     use crate::http_server::generate::request::GenerateBody;
     use crate::http_server::generate::request::tests::model;
 
+    /// Top, token ids and first place of the prompt.
+    type Asked<'a> = Option<(u32, &'a [u32], Option<u32>)>;
+
     /// What each request of a body wants, or the field that is to blame.
-    fn check(body: &str, want: Result<&[Option<(u32, &[u32], Option<u32>)>], &str>) {
+    fn check(body: &str, want: Result<&[Asked<'_>], &str>) {
         let plan = parse::<GenerateBody>(body.as_bytes()).and_then(|body| body.plan(&model()));
-        let got = plan.map_err(|error| error.param.unwrap_or_default()).map(|plan| {
-            let wanted = plan.requests.into_iter().map(|request| request.logprobs);
-            wanted
-                .map(|wanted| {
-                    wanted.map(|wanted| {
-                        let ids: Vec<u32> = wanted.token_ids.iter().map(|id| id.0).collect();
-                        (wanted.top, ids, wanted.input_from)
-                    })
-                })
-                .collect::<Vec<_>>()
-        });
-        let want = want.map_err(str::to_owned).map(|want| {
-            let own = |(top, ids, from): (u32, &[u32], Option<u32>)| (top, ids.to_vec(), from);
-            want.iter().map(|wanted| wanted.map(own)).collect::<Vec<_>>()
-        });
+        let got = plan
+            .map_err(|error| error.param.unwrap_or_default())
+            .map(|plan| plan.requests.into_iter().map(|request| request.logprobs).collect::<Vec<_>>());
+        let asked = |(top, ids, input_from): (u32, &[u32], Option<u32>)| {
+            let token_ids = ids.iter().copied().map(TokenId).collect();
+            LogprobsWanted { top, token_ids, input_from }
+        };
+        let want = want.map(|want| want.iter().map(|wanted| wanted.map(asked)).collect()).map_err(str::to_owned);
         assert_eq!(got, want, "{body}");
     }
 

@@ -129,7 +129,7 @@ fn each_prompt_can_have_its_own_sampling() {
 #[test]
 fn logprobs_are_counted_only_where_asked_for() {
     let check = |body: Value, want: Option<u32>| {
-        assert_eq!(plan(&body).unwrap().requests[0].logprobs.as_ref().map(|wanted| wanted.top), want)
+        assert_eq!(plan(&body).unwrap().requests[0].logprobs.as_ref().map(|wanted| wanted.top), want);
     };
     check(json!({"text": "a"}), None);
     check(json!({"text": "a", "top_logprobs_num": 3}), None);
