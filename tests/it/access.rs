@@ -126,7 +126,7 @@ async fn https_is_served_with_the_given_certificate() {
     assert_eq!(asked.await.unwrap(), (true, false), "whoever does not know the certificate does not speak to it");
     let body = json!({"text": "a", "stream": true, "sampling_params": {"max_new_tokens": 40, "ignore_eos": true}});
     let stream = tokio::task::spawn_blocking(move || {
-        let mut answer = trusting.post(&url).send_json(body).unwrap();
+        let mut answer = trusting.post(&url).content_type("application/json").send(body.to_string()).unwrap();
         answer.body_mut().read_to_string().unwrap()
     });
     eventually(MOMENT, async || {

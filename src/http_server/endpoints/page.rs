@@ -9,8 +9,9 @@ const OPENING: &str = "# The HTTP API
 This file is generated: `UPDATE_EXPECT=1 cargo test --release --lib endpoints`. A test asks a running server for each line.
 
 Any path can also answer 401 (no key, or a wrong one, where keys are asked for), 404 (nothing is there), 405 (not with this
-method) and 500 (the handler failed). Errors have one shape, `{\"error\": {\"message\", \"type\", \"param\", \"code\"}}`; 503
-comes with `Retry-After`. In a stream that has begun an error is the last event before `data: [DONE]`.
+method) and 500 (the handler failed). Errors have one shape, `{\"error\": {\"message\", \"type\", \"param\", \"code\"}}`; a 503
+of theirs comes with `Retry-After`. A probe's 503 is a verdict instead ([the probe](probe.md)). In a stream that has begun an
+error is the last event before `data: [DONE]`. `GET` answers `HEAD` too.
 
 A request is known by its `rid`: the caller's own, which no other live request may have, or a fresh one. It is
 `meta_info.id` of `/generate`, stands behind the dash of OpenAI's `id`, and is the header `X-Request-Id` of each answer.

@@ -92,8 +92,8 @@ pub const ENDPOINTS: &[Endpoint] = &[
     of(Family::Health, GET, "/health_generate", "The same, also with `--disable-health-generation`.")
         .answers(&[200, 400, 503]),
     of(Family::Health, GET, "/readyz", "May traffic be sent here? From the last verdict.").answers(&[200, 503]),
-    of(Family::Health, GET, "/livez", "Would a restart help?").answers(&[200, 503]),
-    of(Family::Health, GET, "/startupz", "Has it started?").answers(&[200, 503]),
+    of(Family::Health, GET, "/livez", "Alive, or would a restart help? 503: it would.").answers(&[200, 503]),
+    of(Family::Health, GET, "/startupz", "503 until it has started.").answers(&[200, 503]),
     of(Family::Health, GET, "/ready", "Readiness as SGLang has it.").answers(&[200, 503]),
     of(Family::Health, GET, "/ping", "Health as SageMaker asks for it.").answers(&[200, 503]),
     of(Family::Health, GET, "/metrics", "The series, for Prometheus."),

@@ -1,4 +1,4 @@
-//! The table of paths, asked one by one; and what they say of the server.
+//! The table of paths, asked one by one, and what they say of the server.
 
 use radiosonde::http_server::endpoints::{ELSEWHERE, ENDPOINTS, aliases};
 use reqwest::Method;
