@@ -5,10 +5,12 @@ pub mod request;
 pub mod receive;
 pub mod liveness;
 pub mod control;
+pub mod abort;
 mod table;
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
@@ -72,6 +74,7 @@ struct Inner {
     streams: TaskTracker,
     lag: Arc<RuntimeLag>,
     drills: Drills,
+    request_limit: Option<Duration>,
 }
 
 /// The other end of the way to the engine: the connection takes from it. Its length is bounded by the request table,
@@ -96,7 +99,8 @@ impl ToEngineQueue {
 }
 
 impl TokenizerManager {
-    /// Without engine and model yet; the queue is for whoever connects.
+    /// Without engine and model yet; the queue is for whoever connects. `request_limit`: how long a user's request may
+    /// take.
     #[must_use]
     pub fn new(
         ledger: Arc<ProbeLedger>,
@@ -104,6 +108,7 @@ impl TokenizerManager {
         status: Arc<StatusBoard>,
         metrics: Arc<Metrics>,
         drills: Drills,
+        request_limit: Option<Duration>,
     ) -> (Self, ToEngineQueue) {
         let (to_engine, receiver) = mpsc::unbounded_channel();
         let depth = Arc::new(AtomicUsize::new(0));
@@ -122,6 +127,7 @@ impl TokenizerManager {
             streams: TaskTracker::new(),
             lag: Arc::default(),
             drills,
+            request_limit,
         };
         (Self { inner: Arc::new(inner) }, ToEngineQueue { receiver, depth })
     }
@@ -240,7 +246,7 @@ impl TokenizerManager {
         self.send(msg, self.epoch());
     }
 
-    fn send_abort(&self, rid: &Rid) {
-        self.tell_engine(ToEngine::Abort(AbortReq { rid: rid.clone() }));
+    fn send_abort(&self, rid: &Rid, serial: u64) {
+        self.tell_engine(ToEngine::Abort(AbortReq { rid: rid.clone(), serial }));
     }
 }

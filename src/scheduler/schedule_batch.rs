@@ -8,6 +8,9 @@ use crate::io_struct::{EngineEvent, FromEngine, StepInfo};
 use crate::model_runner::{PAGE_SIZE, SequenceSlice};
 use crate::telemetry::labels::{Hop, StepPhase};
 
+/// The most rows of logits that a step computes for logprobs of prompts: a row is as long as the vocabulary.
+const SCORED_ROWS: usize = 64;
+
 /// One request's part of the next step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slot {
@@ -24,10 +27,16 @@ impl Scheduler {
         self.make_room_for_decodes(out);
         self.admit_waiting(out);
         let mut budget = self.config.chunked_prefill_size;
+        let mut rows = SCORED_ROWS;
         let mut slots = Vec::with_capacity(self.running.len());
         for (index, request) in self.running.iter().enumerate() {
             let missing = request.tokens.len() - request.computed;
-            let tokens = if request.is_decoding() { 1 } else { missing.min(budget) };
+            let scores = !request.is_decoding() && request.scores_from().is_some();
+            let room = if scores { budget.min(rows) } else { budget };
+            let tokens = if request.is_decoding() { 1 } else { missing.min(room) };
+            if scores {
+                rows -= tokens;
+            }
             if tokens > 0 {
                 slots.push(Slot { index, tokens });
             }
@@ -125,13 +134,19 @@ impl Scheduler {
     }
 }
 
-/// The runner's view of `slot`.
-pub(super) fn slice<'a>(request: &'a Request, slot: &Slot) -> SequenceSlice<'a> {
-    let end = request.computed + slot.tokens;
-    SequenceSlice {
-        tokens: &request.tokens[request.computed..end],
-        start: request.computed,
+/// The runner's view of `slot`: one slice, or more, where logits in the middle of the prompt are wanted.
+pub(super) fn slices<'a>(request: &'a Request, slot: &Slot) -> impl Iterator<Item = SequenceSlice<'a>> {
+    let (start, end) = (request.computed, request.computed + slot.tokens);
+    let wants_last = end == request.tokens.len() && request.params.max_new_tokens > 0;
+    let scored = request.scored(slot.tokens);
+    let before = if scored.is_empty() { start..start } else { start..scored.start };
+    let behind = if scored.is_empty() { start..end } else { scored.end..end };
+    let each = scored.map(|place| (place..place + 1, true));
+    let all = [(before, false)].into_iter().chain(each).chain([(behind, wants_last)]);
+    all.filter(|(places, _)| !places.is_empty()).map(|(places, wants_logits)| SequenceSlice {
+        tokens: &request.tokens[places.clone()],
+        start: places.start,
         pages: &request.pages,
-        wants_logits: end == request.tokens.len() && request.params.max_new_tokens > 0,
-    }
+        wants_logits,
+    })
 }
