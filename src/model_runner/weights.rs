@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use super::kernels::Team;
 use super::llama::LlamaRunner;
 use crate::clock::MonoNanos;
-use crate::io_struct::{ModelInfo, ModelSource};
+use crate::io_struct::{ModelInfo, ModelSource, ModelTask};
 use gguf::GgufFile;
 
 /// Architectures that this crate can run, as `general.architecture` names them.
@@ -135,6 +135,7 @@ pub fn load(path: &Path, options: &LoadOptions) -> Result<LlamaRunner, LoadError
         source: ModelSource::Gguf(path.to_owned()),
         name: hparams::name(&file),
         architecture,
+        task: ModelTask::Generate,
         vocab_size: number(weights.embedding.outputs()),
         context_length: number(config.context_length),
         eos_token_ids: hparams::eos_token_ids(&file),

@@ -35,6 +35,8 @@ pub struct GenerateOutput {
     pub output_ids: Vec<TokenId>,
     /// One for each new token, if asked for.
     pub logprobs: Vec<TokenLogprob>,
+    /// What an embedding model made of the text.
+    pub embedding: Vec<f32>,
     /// Set on the last news.
     pub finish_reason: Option<FinishReason>,
     /// Counts so far.
@@ -46,6 +48,7 @@ impl GenerateOutput {
         self.text.push_str(&news.text);
         self.output_ids.extend(news.output_ids);
         self.logprobs.extend(news.logprobs);
+        self.embedding.extend(news.embedding);
         self.finish_reason = news.finish_reason;
         self.usage = news.usage;
     }

@@ -94,6 +94,7 @@ pub fn append(whole: &mut GenerateOutput, news: GenerateOutput) {
     whole.text.push_str(&news.text);
     whole.output_ids.extend(news.output_ids);
     whole.logprobs.extend(news.logprobs);
+    whole.embedding.extend(news.embedding);
     whole.finish_reason = news.finish_reason;
     whole.usage = news.usage;
 }

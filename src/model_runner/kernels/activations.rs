@@ -1,6 +1,6 @@
 //! What flows between the layers: columns of floats out of a matrix product, blocks of bytes into it.
 
-use super::{BLOCK, LANES, Lanes};
+use super::{BLOCK, LANES, Lanes, Team};
 
 /// A matrix of `rows` tokens, stored by tiles of 16 columns: tile after tile, in each tile row after row. So the threads
 /// that compute different tiles write into different slices.
@@ -112,4 +112,16 @@ impl Activations {
     pub fn blocks_mut(&mut self) -> &mut [QuantBlock] {
         &mut self.blocks
     }
+}
+
+/// The first `columns` of `x`, a multiple of 32, as bytes.
+pub fn quantise<L: Lanes>(team: &Team, x: &Columns, columns: usize, out: &mut Activations) {
+    let rows = x.rows();
+    out.reshape(rows, columns);
+    team.for_each(rows * columns / 4, out.blocks.chunks_mut(rows.max(1)).enumerate(), |(block, out)| {
+        let [low, high] = [2 * block, 2 * block + 1].map(|tile| x.tile(tile));
+        for ((out, low), high) in out.iter_mut().zip(low).zip(high) {
+            *out = QuantBlock::quantise::<L>(L::load(low), L::load(high));
+        }
+    });
 }
