@@ -15,6 +15,7 @@ mod api;
 mod generation;
 mod supervision;
 mod real_model;
+mod embeddings;
 mod faults;
 mod metrics;
 mod series;
