@@ -6,7 +6,7 @@ use std::error::Error;
 use std::time::{Duration, Instant};
 
 use radiosonde::io_struct::TokenId;
-use radiosonde::model_runner::bert::{BertRunner, EncoderOptions, Precision, load};
+use radiosonde::model_runner::bert::{EncoderOptions, Precision, load};
 use radiosonde::model_runner::{ModelRunner, SequenceSlice};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
@@ -30,14 +30,14 @@ fn main() -> Outcome<()> {
     let folder = radiosonde::model_hub::embedding_model()?;
     let threads = std::env::var("RADIOSONDE_BENCH_THREADS").ok().map(|text| text.parse()).transpose()?;
     for precision in [Precision::F32, Precision::Int8] {
-        let mut runner = load(&folder, &EncoderOptions { context_length: None, precision, threads })?;
+        let mut runner = load(&folder, &EncoderOptions { context_length: None, precision, threads, kernels: None })?;
         for (what, length) in BATCHES {
             let texts: Vec<Vec<TokenId>> = (0..32).map(|text| tokens(text, length(text))).collect();
-            let time = fastest(|| embed(&mut runner, &texts))?;
+            let time = fastest(|| embed(&mut *runner, &texts))?;
             report(&format!("{precision:?} {what}"), &texts, time);
         }
         let text = [tokens(1, 16)];
-        let time = fastest(|| embed(&mut runner, &text))?;
+        let time = fastest(|| embed(&mut *runner, &text))?;
         report(&format!("{precision:?} 1 text of 16 tokens"), &text, time);
     }
     Ok(())
@@ -50,7 +50,7 @@ fn tokens(text: usize, length: usize) -> Vec<TokenId> {
         .collect()
 }
 
-fn embed(runner: &mut BertRunner, texts: &[Vec<TokenId>]) -> Outcome<()> {
+fn embed(runner: &mut dyn ModelRunner, texts: &[Vec<TokenId>]) -> Outcome<()> {
     let slice = |tokens| SequenceSlice { tokens, start: 0, pages: &[], wants_logits: true };
     let batch: Vec<SequenceSlice<'_>> = texts.iter().map(|text| slice(text.as_slice())).collect();
     runner.forward(&batch)?;

@@ -15,7 +15,7 @@ pub use describe::{DescribeArgs, DescribeFormat, DescribeSection};
 pub use duration::{parse_duration, parse_duration_or_zero};
 pub use telemetry::{LogArgs, LogFormat, MetricsAlias, OtlpProtocol, Ratio, TelemetryArgs};
 
-use crate::io_struct::Fault;
+use crate::io_struct::{Fault, KernelBackend};
 
 /// The command line. Every flag can also be given as an environment variable.
 #[derive(Debug, Parser)]
@@ -155,9 +155,12 @@ pub struct ModelArgs {
     /// and a little off.
     #[arg(long, value_enum, value_name = "PRECISION", default_value = "f32", env = "RADIOSONDE_ENCODER_PRECISION")]
     pub encoder_precision: EncoderPrecision,
-    /// Compute threads. Default: one for each core that this process may use.
+    /// Compute threads. Default: one for each physical core that this process may use.
     #[arg(long, value_name = "N", env = "RADIOSONDE_THREADS")]
     pub threads: Option<usize>,
+    /// Instructions that the kernels of a forward pass use. Default: the fastest that this machine has.
+    #[arg(long, value_name = "NAME", env = "RADIOSONDE_KERNELS")]
+    pub kernels: Option<KernelBackend>,
 }
 
 /// Numbers in which an embedding model computes.

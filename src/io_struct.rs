@@ -4,6 +4,7 @@ pub mod ids;
 pub mod embedding;
 pub mod engine_event;
 pub mod fault;
+pub mod kernel_backend;
 pub mod sampling_params;
 
 use std::path::PathBuf;
@@ -14,13 +15,14 @@ pub use embedding::{BatchEmbeddingOutput, EmbeddingOutput, ModelTask, TokenizedE
 pub use engine_event::{EngineEvent, Heartbeat, PrefillChunk, StepInFlight, StepInfo};
 pub use fault::{Fault, FaultSide};
 pub use ids::{HttpWorkerIpc, ProbeId, Rid, TokenId};
+pub use kernel_backend::KernelBackend;
 pub use sampling_params::SamplingParams;
 
 use crate::clock::MonoNanos;
 use crate::telemetry::labels::RequestOutcome;
 
 /// The version of this module's wire form. Both sides say theirs first and refuse another's.
-pub const PROTOCOL_VERSION: u32 = 4;
+pub const PROTOCOL_VERSION: u32 = 5;
 
 /// A payload on its way to the next station.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -180,6 +182,10 @@ pub struct ModelInfo {
     pub eos_token_ids: Vec<TokenId>,
     /// KV pool size in tokens; 0 for a model that keeps nothing.
     pub max_total_tokens: u32,
+    /// Instructions that the kernels use; `None` where there are no kernels.
+    pub kernels: Option<KernelBackend>,
+    /// Weights in memory, in bytes.
+    pub weight_bytes: u64,
     /// Seconds from start of the engine to loaded.
     pub load_seconds: f64,
 }

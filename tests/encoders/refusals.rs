@@ -16,7 +16,7 @@ fn check(change: impl FnOnce(Vec<u8>) -> Vec<u8>, want: &Expect) {
     let folder = copy();
     let path = folder.path().join(WEIGHTS);
     fs::write(&path, change(fs::read(&path).expect("the weights"))).expect("a file");
-    let options = EncoderOptions { context_length: None, precision: Precision::F32, threads: Some(1) };
+    let options = EncoderOptions { context_length: None, precision: Precision::F32, threads: Some(1), kernels: None };
     let error = load(folder.path(), &options).err().expect("a broken folder").to_string();
     want.assert_eq(&error.replace(folder.path().to_str().expect("UTF-8"), "FOLDER"));
 }
@@ -90,6 +90,6 @@ fn other_names_of_the_same_tensors_are_read() {
     all.push(("bert.pooler.dense.bias".to_owned(), TensorView::new(Dtype::F32, vec![1], &pooler).expect("a float")));
     all.push(("cls.predictions.bias".to_owned(), TensorView::new(Dtype::F32, vec![1], &pooler).expect("a float")));
     fs::write(&path, safetensors::serialize(all, None).expect("memory does not refuse")).expect("a file");
-    let options = EncoderOptions { context_length: None, precision: Precision::Int8, threads: Some(1) };
+    let options = EncoderOptions { context_length: None, precision: Precision::Int8, threads: Some(1), kernels: None };
     assert!(load(folder.path(), &options).is_ok());
 }

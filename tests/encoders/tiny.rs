@@ -3,7 +3,6 @@
 use std::fs;
 
 use radiosonde::io_struct::TokenId;
-use radiosonde::model_runner::ModelRunner;
 use radiosonde::model_runner::SequenceSlice;
 use radiosonde::model_runner::bert::Precision;
 use serde::Deserialize;
@@ -55,13 +54,13 @@ fn hidden_states_are_those_of_transformers() {
         [("mean", |golden| &golden.mean), ("cls", |golden| &golden.cls), ("max", |golden| &golden.max)];
     for (mode, theirs) in modes {
         let mut runner = runner(pooling(mode).path(), Precision::F32);
-        let ours = embed(&mut runner, &texts);
+        let ours = embed(&mut *runner, &texts);
         for (ours, golden) in ours.iter().zip(&goldens) {
             for (ours, theirs) in ours.iter().zip(theirs(golden)) {
                 assert!((ours - theirs).abs() < 1e-4, "{mode}, {} tokens: {ours}, not {theirs}", golden.ids.len());
             }
         }
-        assert!(embed_alone(&mut runner, &texts) == ours, "{mode}: not the same alone");
+        assert!(embed_alone(&mut *runner, &texts) == ours, "{mode}: not the same alone");
     }
 }
 
@@ -73,6 +72,6 @@ fn a_batch_beyond_the_model_is_refused_and_the_next_one_runs() {
         let slice = SequenceSlice { tokens: &tokens, start, pages: &[], wants_logits: true };
         assert!(runner.forward(&[slice]).is_err(), "{tokens:?} from {start} on");
     }
-    assert_eq!(embed(&mut runner, &[text(&[1, 39]), text(&[1; 48])]).len(), 2);
-    assert!(embed(&mut runner, &[]).is_empty());
+    assert_eq!(embed(&mut *runner, &[text(&[1, 39]), text(&[1; 48])]).len(), 2);
+    assert!(embed(&mut *runner, &[]).is_empty());
 }

@@ -58,7 +58,10 @@ pub(super) fn attend<L: Lanes>(
     items.sort_by_key(|(_, sequence, _)| std::cmp::Reverse(sequence.rows));
     let scores: usize = sequences.iter().map(|sequence| sequence.rows * sequence.rows).sum();
     team.for_each(scores * 2 * width / LANES, items.into_iter(), |(head, sequence, mut out)| {
-        Head { shape, head, sequence, qkv, bias }.attend::<L>(&mut out);
+        L::vectorise(
+            #[inline(always)]
+            || Head { shape, head, sequence, qkv, bias }.attend::<L>(&mut out),
+        );
     });
 }
 
@@ -80,6 +83,7 @@ enum Part {
 }
 
 impl Head<'_> {
+    #[inline(always)]
     fn attend<L: Lanes>(&self, out: &mut [&mut [[f32; LANES]]]) {
         let keys = self.keys();
         let groups = self.sequence.rows.div_ceil(LANES);
@@ -106,19 +110,23 @@ impl Head<'_> {
     }
 
     /// Sixteen columns of this head, of every row of the block.
+    #[inline(always)]
     fn tile(&self, part: Part, tile: usize) -> &[[f32; LANES]] {
         self.qkv.tile(self.column(part) / LANES + tile)
     }
 
+    #[inline(always)]
     fn bias(&self, part: Part, tile: usize) -> &[f32; LANES] {
         &self.bias.as_chunks::<LANES>().0[self.column(part) / LANES + tile]
     }
 
+    #[inline(always)]
     fn column(&self, part: Part) -> usize {
         (part as usize * self.shape.heads + self.head) * self.shape.head_dim
     }
 
     /// The keys, sixteen side by side: for each sixteen, dimension after dimension. Lanes beyond the text are 0.
+    #[inline(always)]
     fn keys(&self) -> Vec<[f32; LANES]> {
         let head_dim = self.shape.head_dim;
         let mut keys = vec![[0.0; LANES]; self.sequence.rows.div_ceil(LANES) * head_dim];
@@ -138,13 +146,16 @@ impl Head<'_> {
 
     /// Up to eight queries with bias and scale, one after the other. Those beyond `count` are left as they are: nobody
     /// looks at what becomes of them.
+    #[inline(always)]
     fn queries(&self, first: usize, count: usize, to: &mut [f32]) {
         let scale = 1.0 / (self.shape.head_dim as f32).sqrt();
         for (query, to) in to.chunks_exact_mut(self.shape.head_dim).take(count).enumerate() {
             for (tile, to) in to.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
                 let values = &self.tile(Part::Queries, tile)[self.sequence.first_row + first + query];
                 let bias = self.bias(Part::Queries, tile);
-                *to = std::array::from_fn(|lane| (values[lane] + bias[lane]) * scale);
+                for (to, (value, bias)) in to.iter_mut().zip(values.iter().zip(bias)) {
+                    *to = (value + bias) * scale;
+                }
             }
         }
     }

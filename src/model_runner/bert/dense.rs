@@ -1,13 +1,10 @@
 //! An encoder's tables and matrices, in either precision.
 
-use candle_core::quantized::{GgmlDType, QTensor};
-use candle_core::{Device, Error, Tensor};
-
 use super::load::Precision;
 use crate::io_struct::TokenId;
-use crate::model_runner::kernels::activations::quantise;
-use crate::model_runner::kernels::float::FloatLinear;
+use crate::model_runner::kernels::activations::copy;
 use crate::model_runner::kernels::layer_norm::layer_norm;
+use crate::model_runner::kernels::pack::FloatWeights;
 use crate::model_runner::kernels::{Activations, Columns, LANES, Lanes, PackedLinear, Team};
 
 /// What a token's values are at first.
@@ -22,6 +19,10 @@ pub(super) struct Embeddings {
 }
 
 impl Embeddings {
+    pub(super) fn bytes(&self) -> usize {
+        size_of_val(self.words.as_slice()) + size_of_val(self.positions.as_slice())
+    }
+
     /// Word, place and type of each token of `texts`, which have `rows` tokens, added and normed.
     pub(super) fn embed<L: Lanes>(&self, team: &Team, texts: &[&[TokenId]], rows: usize, x: &mut Columns) {
         let width = self.first_type.len();
@@ -55,51 +56,31 @@ impl Norm {
 
 /// A matrix and its bias.
 pub(super) struct Matrix {
-    weights: Weights,
+    pub(super) weights: PackedLinear,
     /// Added by whoever reads the output.
     pub(super) bias: Vec<f32>,
-}
-
-enum Weights {
-    Floats(FloatLinear),
-    Bytes(PackedLinear),
 }
 
 impl Matrix {
     /// Packs `weights`, row after row with `inputs` columns each.
     ///
     /// # Errors
-    /// They have no whole rows.
-    pub(super) fn new(precision: Precision, weights: &[f32], inputs: usize, bias: Vec<f32>) -> Result<Self, Error> {
-        let weights = match precision {
-            Precision::F32 => Weights::Floats(FloatLinear::pack(weights, inputs)),
-            Precision::Int8 => {
-                let rows = Tensor::from_slice(weights, (bias.len(), inputs), &Device::Cpu)?;
-                Weights::Bytes(PackedLinear::pack(&[&QTensor::quantize(&rows, GgmlDType::F32)?])?)
-            }
+    /// The rows cannot be packed.
+    pub(super) fn new(
+        precision: Precision,
+        weights: Vec<f32>,
+        inputs: usize,
+        bias: Vec<f32>,
+    ) -> Result<Self, candle_core::Error> {
+        let floats = match precision {
+            Precision::F32 => FloatWeights::Keep,
+            Precision::Int8 => FloatWeights::Round,
         };
-        Ok(Self { weights, bias })
+        Ok(Self { weights: PackedLinear::pack_floats(weights, inputs, floats)?, bias })
     }
 
-    /// `out = x Wᵀ`; `bytes` is room for `x` in bytes.
-    pub(super) fn forward<L: Lanes>(&self, team: &Team, x: &Columns, bytes: &mut Activations, out: &mut Columns) {
-        match &self.weights {
-            Weights::Floats(weights) => weights.forward::<L>(team, x, out),
-            Weights::Bytes(weights) => {
-                quantise::<L>(team, x, weights.inputs(), bytes);
-                weights.forward::<L>(team, bytes, out);
-            }
-        }
-    }
-
-    /// `out += x Wᵀ`
-    pub(super) fn add_to<L: Lanes>(&self, team: &Team, x: &Columns, bytes: &mut Activations, out: &mut Columns) {
-        match &self.weights {
-            Weights::Floats(weights) => weights.add_to::<L>(team, x, out),
-            Weights::Bytes(weights) => {
-                quantise::<L>(team, x, weights.inputs(), bytes);
-                weights.add_to::<L>(team, bytes, out);
-            }
-        }
+    /// `x` as the matrix wants it.
+    pub(super) fn take<L: Lanes>(&self, team: &Team, x: &Columns, to: &mut Activations) {
+        copy::<L>(team, x, self.weights.input_shape(x.rows()), to);
     }
 }

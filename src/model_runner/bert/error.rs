@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::io_struct::KernelBackend;
+
 /// A folder that cannot be served.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the texts name the fields")]
@@ -28,6 +30,9 @@ pub enum EncoderError {
     /// More context was asked for than the model has learnt.
     #[error("a context length of {asked} was asked for, {} has {available} positions", path.display())]
     ContextLength { path: PathBuf, asked: usize, available: usize },
+    /// The machine lacks the instructions.
+    #[error("--kernels {} is beyond this machine", .0.as_str())]
+    Kernels(KernelBackend),
 }
 
 impl EncoderError {

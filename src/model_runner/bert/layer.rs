@@ -3,7 +3,7 @@
 use super::attention::{Attention, attend};
 use super::dense::{Matrix, Norm};
 use super::{BertConfig, Block};
-use crate::model_runner::kernels::gelu::gelu;
+use crate::model_runner::kernels::gelu::gelu_product;
 use crate::model_runner::kernels::{Activations, Columns, Lanes, Team};
 
 /// Weights of one layer.
@@ -23,25 +23,31 @@ pub(super) struct Layer {
 /// The values of a block on their way through a layer; kept from pass to pass, so that their memory is.
 #[derive(Default)]
 pub(super) struct Scratch {
+    /// Input of a matrix.
+    input: Activations,
     qkv: Columns,
     attended: Columns,
-    wide: Columns,
-    /// The input of a matrix of bytes.
-    bytes: Activations,
+    wide: Activations,
 }
 
 impl Layer {
+    pub(super) fn bytes(&self) -> usize {
+        [&self.qkv, &self.attention_output, &self.up, &self.down].into_iter().map(|matrix| matrix.weights.bytes()).sum()
+    }
+
     /// Moves `block.x` one layer on. Biases are added by whoever reads a matrix's output next.
     pub(super) fn forward<L: Lanes>(&self, team: &Team, config: &BertConfig, block: &mut Block, s: &mut Scratch) {
         let Block { x, sequences, .. } = block;
-        self.qkv.forward::<L>(team, x, &mut s.bytes, &mut s.qkv);
+        self.qkv.take::<L>(team, x, &mut s.input);
+        self.qkv.weights.forward::<L>(team, &s.input, &mut s.qkv);
         let attention = Attention { heads: config.num_attention_heads, head_dim: config.head_dim() };
         attend::<L>(team, attention, sequences, (&s.qkv, &self.qkv.bias), &mut s.attended);
-        self.attention_output.add_to::<L>(team, &s.attended, &mut s.bytes, x);
+        self.attention_output.take::<L>(team, &s.attended, &mut s.input);
+        self.attention_output.weights.add_to::<L>(team, &s.input, x);
         self.attention_norm.apply::<L>(team, &self.attention_output.bias, x);
-        self.up.forward::<L>(team, x, &mut s.bytes, &mut s.wide);
-        gelu::<L>(team, &self.up.bias, &mut s.wide);
-        self.down.add_to::<L>(team, &s.wide, &mut s.bytes, x);
+        self.up.take::<L>(team, x, &mut s.input);
+        gelu_product::<L>(team, &self.up.weights, &self.up.bias, &s.input, self.down.weights.form(), &mut s.wide);
+        self.down.weights.add_to::<L>(team, &s.wide, x);
         self.norm.apply::<L>(team, &self.down.bias, x);
     }
 }

@@ -2,11 +2,14 @@
 
 use std::path::Path;
 
-use super::layer::Scratch;
-use super::{BertRunner, EncoderError, config, tensors};
+use super::layer::Layer;
+use super::{BertParts, EncoderError, config, tensors};
 use crate::clock::MonoNanos;
-use crate::io_struct::{ModelInfo, ModelSource, ModelTask};
+use crate::io_struct::{KernelBackend, ModelInfo, ModelSource, ModelTask};
+use crate::model_runner::ModelRunner;
 use crate::model_runner::kernels::Team;
+use crate::model_runner::kernels::backend::{self, with_lanes};
+use crate::model_runner::kernels::team::cores::physical_cores;
 
 /// What may be chosen about an encoder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,8 +18,10 @@ pub struct EncoderOptions {
     pub context_length: Option<u32>,
     /// Numbers in which it computes.
     pub precision: Precision,
-    /// Threads of a forward pass; `None`: one for each core that this process may use.
+    /// Threads of a forward pass; `None`: one for each physical core that this process may use.
     pub threads: Option<usize>,
+    /// Instructions; `None`: the fastest that this machine has.
+    pub kernels: Option<KernelBackend>,
 }
 
 /// Numbers in which an encoder multiplies.
@@ -32,7 +37,11 @@ pub enum Precision {
 ///
 /// # Errors
 /// A file is refused; nothing of the model has been used.
-pub fn load(folder: &Path, options: &EncoderOptions) -> Result<BertRunner, EncoderError> {
+pub fn load(folder: &Path, options: &EncoderOptions) -> Result<Box<dyn ModelRunner>, EncoderError> {
+    let kernels = options.kernels.unwrap_or_else(backend::detect);
+    if !backend::is_supported(kernels) {
+        return Err(EncoderError::Kernels(kernels));
+    }
     let began = MonoNanos::now();
     let config = config::read(folder, options.context_length)?;
     let (embeddings, layers) = tensors::read(folder, &config, options.precision)?;
@@ -46,10 +55,12 @@ pub fn load(folder: &Path, options: &EncoderOptions) -> Result<BertRunner, Encod
         context_length: number(config.context_length),
         eos_token_ids: Vec::new(),
         max_total_tokens: 0,
+        kernels: Some(kernels),
+        weight_bytes: (embeddings.bytes() + layers.iter().map(Layer::bytes).sum::<usize>()) as u64,
         load_seconds: began.elapsed().as_secs_f64(),
     };
-    let threads = options.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
-    Ok(BertRunner { info, config, embeddings, layers, team: Team::new(threads), scratch: Scratch::default() })
+    let team = Team::new(options.threads.unwrap_or_else(physical_cores));
+    Ok(with_lanes(kernels, BertParts { info, config, embeddings, layers, team }))
 }
 
 /// What the folder is called; a folder that is called `model` says less than the one around it.

@@ -73,7 +73,7 @@ impl Reader<'_> {
             weights.extend(self.values(&format!("{name}.weight"), &[outputs, inputs])?);
             bias.extend(self.values(&format!("{name}.bias"), &[outputs])?);
         }
-        Matrix::new(self.precision, &weights, inputs, bias).map_err(|error| self.bad(&names[0], error.to_string()))
+        Matrix::new(self.precision, weights, inputs, bias).map_err(|error| self.bad(&names[0], error.to_string()))
     }
 
     /// Old files call weight and bias gamma and beta.

@@ -17,17 +17,27 @@ pub fn layer_norm<L: Lanes>(team: &Team, before: &[f32], [weight, bias]: [&[f32]
     let columns = weight.len() * LANES;
     let mut moments = vec![(0.0, 0.0); rows];
     team.for_each(2 * rows * columns / LANES, moments.chunks_mut(NORM_ROWS).enumerate(), |(chunk, moments)| {
-        for (row, moments) in moments.iter_mut().enumerate() {
-            *moments = moments_of::<L>(x, before, chunk * NORM_ROWS + row, eps);
-        }
+        L::vectorise(
+            #[inline(always)]
+            || {
+                for (row, moments) in moments.iter_mut().enumerate() {
+                    *moments = moments_of::<L>(x, before, chunk * NORM_ROWS + row, eps);
+                }
+            },
+        );
     });
     let tiles = x.tiles_mut().chunks_mut(rows.max(1)).enumerate();
     team.for_each(2 * rows * columns / LANES, tiles, |(tile, x)| {
-        let [before, weight, bias] = [before, weight, bias].map(|values| L::load(&values[tile]));
-        for (x, (mean, inverse)) in x.iter_mut().zip(&moments) {
-            let centred = L::sub(L::add(L::load(x), before), L::splat(*mean));
-            L::store(L::mul_add(L::mul(centred, L::splat(*inverse)), weight, bias), x);
-        }
+        L::vectorise(
+            #[inline(always)]
+            || {
+                let (before, weight, bias) = (L::load(&before[tile]), L::load(&weight[tile]), L::load(&bias[tile]));
+                for (x, (mean, inverse)) in x.iter_mut().zip(&moments) {
+                    let centred = L::sub(L::add(L::load(x), before), L::splat(*mean));
+                    L::store(L::mul_add(L::mul(centred, L::splat(*inverse)), weight, bias), x);
+                }
+            },
+        );
     });
 }
 
@@ -35,19 +45,23 @@ pub fn layer_norm<L: Lanes>(team: &Team, before: &[f32], [weight, bias]: [&[f32]
 #[inline(always)]
 fn moments_of<L: Lanes>(x: &Columns, before: &[[f32; LANES]], row: usize, eps: f32) -> Moments {
     let columns = (before.len() * LANES) as f32;
-    let value = |tile: usize| L::add(L::load(&x.tile(tile)[row]), L::load(&before[tile]));
-    let sum = (0..before.len()).fold(L::splat(0.0), |sum, tile| L::add(sum, value(tile)));
+    let mut sum = L::splat(0.0);
+    for (tile, before) in before.iter().enumerate() {
+        sum = L::add(sum, L::add(L::load(&x.tile(tile)[row]), L::load(before)));
+    }
     let mean = L::sum(sum) / columns;
-    let squares = (0..before.len()).fold(L::splat(0.0), |squares, tile| {
-        let centred = L::sub(value(tile), L::splat(mean));
-        L::mul_add(centred, centred, squares)
-    });
+    let mut squares = L::splat(0.0);
+    for (tile, before) in before.iter().enumerate() {
+        let centred = L::sub(L::add(L::load(&x.tile(tile)[row]), L::load(before)), L::splat(mean));
+        squares = L::mul_add(centred, centred, squares);
+    }
     (mean, 1.0 / (L::sum(squares) / columns + eps).sqrt())
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Native, Portable};
+    use super::super::Portable;
+    use super::super::lanes::with_every_backend;
     use super::*;
 
     fn filled(rows: usize, columns: usize, value: impl Fn(usize, usize) -> f32) -> Columns {
@@ -59,11 +73,11 @@ mod tests {
         x
     }
 
-    fn check(rows: usize, columns: usize, eps: f32, value: impl Fn(usize, usize) -> f32) {
+    fn check<L: Lanes>(rows: usize, columns: usize, eps: f32, value: impl Fn(usize, usize) -> f32) {
         let row_of = |scale: f32| (0..columns).map(|column| scale * (column % 7) as f32 - 1.0).collect::<Vec<f32>>();
         let (before, weight, bias) = (row_of(0.25), row_of(0.5), row_of(-0.125));
         let mut got = filled(rows, columns, &value);
-        layer_norm::<Native>(&Team::new(2), &before, [&weight, &bias], eps, &mut got);
+        layer_norm::<L>(&Team::new(2), &before, [&weight, &bias], eps, &mut got);
         for row in 0..rows {
             let y: Vec<f64> = (0..columns).map(|c| f64::from(value(row, c)) + f64::from(before[c])).collect();
             let mean = y.iter().sum::<f64>() / columns as f64;
@@ -82,10 +96,14 @@ mod tests {
         }
     }
 
+    fn check_all<L: Lanes>() {
+        check::<L>(19, 64, 1e-12, |row, column| ((row * 31 + column * 17) % 23) as f32 - 11.0);
+        check::<L>(1, 32, 1e-5, |_, column| 1000.0 + column as f32);
+        check::<L>(3, 32, 1e-3, |_, _| 5.0);
+    }
+
     #[test]
     fn each_row_is_normed_for_itself() {
-        check(19, 64, 1e-12, |row, column| ((row * 31 + column * 17) % 23) as f32 - 11.0);
-        check(1, 32, 1e-5, |_, column| 1000.0 + column as f32);
-        check(3, 32, 1e-3, |_, _| 5.0);
+        with_every_backend!(check_all);
     }
 }

@@ -4,7 +4,8 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use super::*;
-use crate::model_runner::kernels::{Native, Portable};
+use crate::model_runner::kernels::Portable;
+use crate::model_runner::kernels::lanes::with_every_backend;
 
 const SHAPE: Attention = Attention { heads: 3, head_dim: 32 };
 
@@ -41,8 +42,7 @@ fn attended<L: Lanes>(team: &Team, sequences: &[Sequence], qkv: &Columns, bias: 
     out
 }
 
-#[test]
-fn each_token_sees_its_own_text_and_all_of_it() {
+fn check<L: Lanes>() {
     let mut random = StdRng::seed_from_u64(3);
     let width = SHAPE.heads * SHAPE.head_dim;
     let mut sequences = Vec::new();
@@ -55,7 +55,7 @@ fn each_token_sees_its_own_text_and_all_of_it() {
     qkv.reshape(rows, 3 * width);
     qkv.tiles_mut().as_flattened_mut().iter_mut().for_each(|value| *value = random.random_range(-3.0..3.0));
     let bias: Vec<f32> = (0..3 * width).map(|_| random.random_range(-1.0..1.0)).collect();
-    let out = attended::<Native>(&Team::new(2), &sequences, &qkv, &bias);
+    let out = attended::<L>(&Team::new(2), &sequences, &qkv, &bias);
     for sequence in &sequences {
         for row in sequence.range() {
             for head in 0..SHAPE.heads {
@@ -73,9 +73,13 @@ fn each_token_sees_its_own_text_and_all_of_it() {
     }
 }
 
-/// Scores far apart: the largest takes all, and nothing overflows.
 #[test]
-fn extreme_scores() {
+fn each_token_sees_its_own_text_and_all_of_it() {
+    with_every_backend!(check);
+}
+
+/// Scores far apart: the largest takes all, and nothing overflows.
+fn check_extremes<L: Lanes>() {
     let mut qkv = Columns::default();
     let width = SHAPE.heads * SHAPE.head_dim;
     qkv.reshape(20, 3 * width);
@@ -87,8 +91,13 @@ fn extreme_scores() {
         }
     }
     let sequence = [Sequence { first_row: 0, rows: 20 }];
-    let out = attended::<Native>(&Team::new(1), &sequence, &qkv, &vec![0.0; 3 * width]);
+    let out = attended::<L>(&Team::new(1), &sequence, &qkv, &vec![0.0; 3 * width]);
     for row in 1..20 {
         assert_eq!(values(&out, row, 0, 16), vec![19.0; 16], "row {row}");
     }
+}
+
+#[test]
+fn extreme_scores() {
+    with_every_backend!(check_extremes);
 }
