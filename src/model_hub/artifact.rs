@@ -38,7 +38,8 @@ impl Artifact {
 
     /// Where a model that turns out to be a folder is kept.
     pub(super) fn folder(&self) -> PathBuf {
-        self.path.with_extension("")
+        let is_gguf = self.path.extension().is_some_and(|extension| extension == "gguf");
+        if is_gguf { self.path.with_extension("") } else { self.path.clone() }
     }
 
     /// Is the right file here? It is hashed each time: somebody may have placed it by hand, and a wrong model is worse

@@ -241,3 +241,6 @@ impl Scheduler {
         good
     }
 }
+
+#[cfg(test)]
+mod tests;
