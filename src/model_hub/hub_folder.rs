@@ -73,7 +73,7 @@ enum Needed {
 fn modules(path: &Path) -> Vec<String> {
     let modules: Value = fs::read(path).ok().and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
     let paths = modules.as_array().into_iter().flatten().filter_map(|module| module["path"].as_str());
-    paths.filter(|path| is_segment(path)).map(str::to_owned).collect()
+    paths.filter(|path| path.split('/').all(is_segment)).map(str::to_owned).collect()
 }
 
 #[cfg(test)]

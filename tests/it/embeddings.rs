@@ -191,7 +191,7 @@ async fn an_idle_server_embeds_its_probe() {
         "tokenizer_manager.receive",
     ];
     assert_eq!(hops(&answer.body), want, "{}", answer.body);
-    assert_eq!(server.metric("radiosonde_requests_accepted_total").await, 0.0, "a probe is nobody's traffic");
+    assert_eq!(server.metric("radiosonde_num_requests_total").await, 0.0, "a probe is nobody's traffic");
     server.at_rest(MOMENT).await;
 }
 
@@ -276,7 +276,7 @@ async fn minilm_embeds_and_answers_probes_meanwhile() {
         cosine(0, 1),
         cosine(0, 2)
     );
-    assert_eq!(answer["usage"]["prompt_tokens"], 8 + 8 + 8 + 5 + 3);
+    assert_eq!(answer["usage"]["prompt_tokens"], 8 + 9 + 8 + 5 + 3);
     let busy = load(&server, 2000);
     eventually(MOMENT, async || server.metric("radiosonde_num_running_reqs").await > 0.0).await;
     while !busy.is_finished() {

@@ -78,7 +78,10 @@ fn what_is_refused() {
         expect!["FOLDER/config.json: num_attention_heads is 3; 64 columns are not that many heads of a multiple of 16"],
     );
     of(&[("layer_norm_eps", json!(-1.0))], expect!["FOLDER/config.json: layer_norm_eps is -1"]);
-    of(&[("vocab_size", json!(-1))], expect!["FOLDER/config.json: invalid value: integer `-1`, expected usize"]);
+    of(
+        &[("vocab_size", json!(-1))],
+        expect!["FOLDER/config.json: invalid value: integer `-1`, expected usize at line 1 column 251"],
+    );
     check(&[], &[], Some(41), expect!["a context length of 41 was asked for, FOLDER/config.json has 40 positions"]);
     let dense = ("modules.json", modules(&["Transformer", "Dense"]));
     check(
