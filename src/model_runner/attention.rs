@@ -113,7 +113,9 @@ fn attend_group<L: Lanes>(kv: &KvLayer, head: usize, group: &Group<'_>, queries:
     let mut running = vec![Running { largest: f32::NEG_INFINITY, sum: 0.0 }; count];
     let mut scores = vec![[0.0; LANES]; count * BLOCK_PAGES];
     out.fill(0.0);
-    for (block, ids) in group.pages[..end.div_ceil(PAGE_SIZE)].chunks(BLOCK_PAGES).enumerate() {
+    let mut blocks = group.pages[..end.div_ceil(PAGE_SIZE)].chunks(BLOCK_PAGES).enumerate().peekable();
+    while let Some((block, ids)) = blocks.next() {
+        let next = blocks.peek().map_or(&[][..], |(_, ids)| ids);
         let start = block * BLOCK_PAGES * PAGE_SIZE;
         queries.score::<L>(kv, head, ids, &mut scores);
         let per_query = scores.chunks_exact_mut(BLOCK_PAGES).zip(out.chunks_exact_mut(shape.head_dim));
@@ -122,7 +124,7 @@ fn attend_group<L: Lanes>(kv: &KvLayer, head: usize, group: &Group<'_>, queries:
             let scores = &mut scores[..ids.len()];
             running[index].take::<L>(scores, visible.saturating_sub(start), out);
         }
-        pages::add_values::<L>(kv, head, ids, end - start, &scores, out);
+        pages::add_values::<L>(kv, head, [ids, next], end - start, &scores, out);
     }
     for (running, out) in running.iter().zip(out.chunks_exact_mut(shape.head_dim)) {
         let inverse = 1.0 / running.sum;

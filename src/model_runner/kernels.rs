@@ -13,6 +13,7 @@ pub mod pack;
 pub mod elementwise;
 pub mod layer_norm;
 pub mod gelu;
+pub mod prefetch;
 pub mod team;
 
 pub use activations::{Activations, Columns, Form};

@@ -32,17 +32,17 @@ impl Sequence {
         let values = vectors(&mut random, len * shape.kv_heads, shape.head_dim);
         let queries = vectors(&mut random, len * shape.kv_heads * shape.queries_per_head, shape.head_dim);
         let pages: Vec<_> = (0..pages).map(|page| PageId(((page * 7 + 3) % (pages * 7)) as u32)).collect();
-        let mut kv = KvLayer::new(shape, pages.len() * 7);
+        let mut kv = KvLayer::new(shape, pages.len() * 7).expect("little memory");
         let garbage = vec![f32::NAN; shape.head_dim];
-        for (index, mut head) in kv.heads_mut().enumerate() {
-            for slot in 0..pages.len() * 7 * PAGE_SIZE {
-                let page = PageId((slot / PAGE_SIZE) as u32);
-                head.write::<Portable>(page, slot % PAGE_SIZE, KeyValue { key: &garbage, value: &garbage });
-            }
-            for position in 0..len {
-                let at = position * shape.kv_heads + index;
-                let token = KeyValue { key: &keys[at], value: &values[at] };
-                head.write::<Portable>(pages[position / PAGE_SIZE], position % PAGE_SIZE, token);
+        let mut writers = kv.pages_mut();
+        for id in (0..pages.len() as u32 * 7).map(PageId) {
+            let mut page = writers.take(id);
+            let first = pages.iter().position(|page| *page == id).map(|index| index * PAGE_SIZE);
+            for (slot, head) in (0..PAGE_SIZE).flat_map(|slot| (0..shape.kv_heads).map(move |head| (slot, head))) {
+                let position = first.map(|first| first + slot).filter(|position| *position < len);
+                let at = position.map(|position| position * shape.kv_heads + head);
+                let (key, value) = at.map_or((&garbage, &garbage), |at| (&keys[at], &values[at]));
+                page.write::<Portable>(head, slot, KeyValue { key, value });
             }
         }
         Self { kv, pages, keys, values, queries }
@@ -133,10 +133,8 @@ fn a_query_depends_on_nothing_else() {
 #[test]
 fn numbers_beyond_half_precision_stop_at_the_largest() {
     let shape = SHAPES[0];
-    let mut kv = KvLayer::new(shape, 1);
+    let mut kv = KvLayer::new(shape, 1).expect("little memory");
     let large = vec![1e9; shape.head_dim];
-    for mut head in kv.heads_mut() {
-        head.write::<Portable>(PageId(0), 0, KeyValue { key: &large, value: &large });
-    }
+    kv.pages_mut().take(PageId(0)).write::<Portable>(0, 0, KeyValue { key: &large, value: &large });
     assert!(kv.keys(0, PageId(0)).iter().all(|tokens| tokens[0] == half::f16::MAX.to_bits()));
 }
