@@ -7,6 +7,7 @@ pub mod kv_pool;
 pub mod outbox;
 pub mod vitals;
 mod batch_result;
+mod embedding;
 mod pause;
 
 use std::collections::VecDeque;
@@ -16,10 +17,11 @@ use crate::clock::MonoNanos;
 use crate::drills::Drills;
 use crate::io_struct::{
     AbortKind, AbortReq, EngineEvent, EngineOutput, Envelope, FromEngine, HealthCheckOutput, HttpWorkerIpc, ProbeId,
-    Purpose, Rid, ToEngine, TokenizedGenerateReqInput,
+    Purpose, Rid, ToEngine, TokenizedEmbeddingReqInput, TokenizedGenerateReqInput,
 };
 use crate::model_runner::{ModelRunner, PAGE_SIZE};
 use crate::telemetry::labels::{Hop, ProbeBranch};
+use embedding::{EmbeddingRequest, EmbeddingRequests};
 use kv_pool::KvPool;
 use outbox::Outbox;
 use request::Request;
@@ -30,6 +32,8 @@ use vitals::VitalsPage;
 pub struct SchedulerConfig {
     /// The most prompt tokens of one step.
     pub chunked_prefill_size: usize,
+    /// The most tokens of one step of an embedding model.
+    pub max_prefill_tokens: usize,
     /// The most requests that run at once.
     pub max_running_requests: usize,
     /// The most requests that wait.
@@ -71,8 +75,25 @@ pub enum Turn {
 struct ParkedProbe {
     worker: HttpWorkerIpc,
     probe: ProbeId,
-    request: TokenizedGenerateReqInput,
+    rid: Rid,
+    request: ProbeRequest,
     sent_at: MonoNanos,
+}
+
+/// A probe as its kind of model runs it.
+#[derive(Debug)]
+enum ProbeRequest {
+    Generate(TokenizedGenerateReqInput),
+    Embed(TokenizedEmbeddingReqInput),
+}
+
+impl ProbeRequest {
+    fn serial(&self) -> u64 {
+        match self {
+            Self::Generate(request) => request.serial,
+            Self::Embed(request) => request.serial,
+        }
+    }
 }
 
 /// The scheduler: no clock, no channel, no thread. [`event_loop`] turns it.
@@ -81,6 +102,7 @@ pub struct Scheduler {
     config: SchedulerConfig,
     waiting: VecDeque<Request>,
     running: Vec<Request>,
+    embeddings: EmbeddingRequests,
     return_health_check_ipcs: VecDeque<ParkedProbe>,
     kv_pool: KvPool,
     vitals: Arc<VitalsPage>,
@@ -98,6 +120,7 @@ impl Scheduler {
             config,
             waiting: VecDeque::new(),
             running: Vec::new(),
+            embeddings: EmbeddingRequests::default(),
             return_health_check_ipcs: VecDeque::new(),
             kv_pool: KvPool::new(config.max_total_tokens / PAGE_SIZE),
             vitals,
@@ -133,7 +156,7 @@ impl Scheduler {
     /// Nothing runs and nothing waits but probes.
     #[must_use]
     pub fn is_fully_idle(&self) -> bool {
-        self.running.is_empty() && self.waiting.is_empty()
+        self.running.is_empty() && self.waiting.is_empty() && self.embeddings.is_empty()
     }
 
     /// Looks at each arrival, once.
@@ -142,6 +165,7 @@ impl Scheduler {
             match input {
                 SchedulerInput::Message(worker, envelope) => match envelope.msg {
                     ToEngine::Generate(request) => self.process_generate(worker, *request, envelope.sent_at, out),
+                    ToEngine::Embed(request) => self.process_embed(worker, request, envelope.sent_at, out),
                     ToEngine::Abort(AbortReq { rid, serial }) => {
                         self.forget(|owner, id, sent| *owner == worker && *id == rid && sent == serial);
                     }
@@ -162,28 +186,56 @@ impl Scheduler {
         sent_at: MonoNanos,
         out: &mut dyn Outbox,
     ) {
-        let rid = request.rid.clone();
-        let event = |out: &mut dyn Outbox, event| out.send(&worker, FromEngine::Event(event));
-        event(out, EngineEvent::HopLeft { rid: rid.clone(), hop: Hop::Inbox });
-        event(out, EngineEvent::HopEntered { rid: rid.clone(), hop: Hop::ProcessInput });
-        let branch = self.probe_branch(request.purpose);
-        if let Some(branch) = branch {
-            event(out, EngineEvent::ProbeBranch { rid: rid.clone(), branch });
-        }
-        event(out, EngineEvent::HopLeft { rid: rid.clone(), hop: Hop::ProcessInput });
-        if let (Some(ProbeBranch::Busy), Purpose::HealthCheck(probe)) = (branch, request.purpose) {
-            event(out, EngineEvent::HopEntered { rid: rid.clone(), hop: Hop::ReturnHealthCheckIpcs });
-            self.return_health_check_ipcs.push_back(ParkedProbe { worker, probe, request, sent_at });
+        let (rid, purpose) = (request.rid.clone(), request.purpose);
+        if let Some(probe) = self.meet(&worker, &rid, purpose, out) {
+            let request = ProbeRequest::Generate(request);
+            self.return_health_check_ipcs.push_back(ParkedProbe { worker, probe, rid, request, sent_at });
             return;
         }
         if let Err((kind, message)) = self.admit(&request) {
             out.send(&worker, request::abort_output(&request, kind, message));
             return;
         }
-        if request.purpose == Purpose::Serve {
-            event(out, EngineEvent::HopEntered { rid, hop: Hop::Queue });
+        if purpose == Purpose::Serve {
+            out.send(&worker, FromEngine::Event(EngineEvent::HopEntered { rid, hop: Hop::Queue }));
         }
         self.waiting.push_back(Request::new(worker, request));
+    }
+
+    fn process_embed(
+        &mut self,
+        worker: HttpWorkerIpc,
+        request: TokenizedEmbeddingReqInput,
+        sent_at: MonoNanos,
+        out: &mut dyn Outbox,
+    ) {
+        let rid = request.rid.clone();
+        match self.meet(&worker, &rid, request.purpose, out) {
+            Some(probe) => {
+                let request = ProbeRequest::Embed(request);
+                self.return_health_check_ipcs.push_back(ParkedProbe { worker, probe, rid, request, sent_at });
+            }
+            None => self.process_embedding(worker, request, out),
+        }
+    }
+
+    /// Looks at an arrival and says so. Returns the probe that is to be parked, if it is one.
+    fn meet(&self, worker: &HttpWorkerIpc, rid: &Rid, purpose: Purpose, out: &mut dyn Outbox) -> Option<ProbeId> {
+        let mut event = |event| out.send(worker, FromEngine::Event(event));
+        event(EngineEvent::HopLeft { rid: rid.clone(), hop: Hop::Inbox });
+        event(EngineEvent::HopEntered { rid: rid.clone(), hop: Hop::ProcessInput });
+        let branch = self.probe_branch(purpose);
+        if let Some(branch) = branch {
+            event(EngineEvent::ProbeBranch { rid: rid.clone(), branch });
+        }
+        event(EngineEvent::HopLeft { rid: rid.clone(), hop: Hop::ProcessInput });
+        match (branch, purpose) {
+            (Some(ProbeBranch::Busy), Purpose::HealthCheck(probe)) => {
+                event(EngineEvent::HopEntered { rid: rid.clone(), hop: Hop::ReturnHealthCheckIpcs });
+                Some(probe)
+            }
+            _ => None,
+        }
     }
 
     /// A probe must not queue behind a long prefill, so a busy scheduler parks it. `None` for other requests.
@@ -218,7 +270,8 @@ impl Scheduler {
     /// Drops requests and probes, wherever they are, and takes their KV pages back.
     fn forget(&mut self, is_gone: impl Fn(&HttpWorkerIpc, &Rid, u64) -> bool) {
         self.waiting.retain(|request| !is_gone(&request.worker, &request.rid, request.serial));
-        let is_gone_probe = |parked: &ParkedProbe| is_gone(&parked.worker, &parked.request.rid, parked.request.serial);
+        self.embeddings.forget(&is_gone);
+        let is_gone_probe = |parked: &ParkedProbe| is_gone(&parked.worker, &parked.rid, parked.request.serial());
         self.return_health_check_ipcs.retain(|parked| !is_gone_probe(parked));
         let kv_pool = &mut self.kv_pool;
         self.running.retain_mut(|request| {
@@ -233,7 +286,7 @@ impl Scheduler {
     /// Answers every parked probe. Called after a good batch result, and only then: a loop that turns proves nothing.
     fn maybe_send_health_check_signal(&mut self, out: &mut dyn Outbox) {
         let parked = (0..).zip(self.return_health_check_ipcs.drain(..));
-        for (place, ParkedProbe { worker, probe, request: TokenizedGenerateReqInput { rid, .. }, .. }) in parked {
+        for (place, ParkedProbe { worker, probe, rid, .. }) in parked {
             let left = EngineEvent::HopLeft { rid: rid.clone(), hop: Hop::ReturnHealthCheckIpcs };
             out.send(&worker, FromEngine::Event(left));
             let answer = HealthCheckOutput { rid, probe, place };
@@ -247,10 +300,13 @@ impl Scheduler {
         if !self.is_fully_idle() {
             return;
         }
-        if let Some(ParkedProbe { worker, request, .. }) = self.return_health_check_ipcs.pop_front() {
-            let left = EngineEvent::HopLeft { rid: request.rid.clone(), hop: Hop::ReturnHealthCheckIpcs };
+        if let Some(ParkedProbe { worker, rid, request, .. }) = self.return_health_check_ipcs.pop_front() {
+            let left = EngineEvent::HopLeft { rid, hop: Hop::ReturnHealthCheckIpcs };
             out.send(&worker, FromEngine::Event(left));
-            self.waiting.push_back(Request::new(worker, request));
+            match request {
+                ProbeRequest::Generate(request) => self.waiting.push_back(Request::new(worker, request)),
+                ProbeRequest::Embed(request) => self.embeddings.push(EmbeddingRequest::new(worker, request)),
+            }
         }
     }
 
@@ -261,14 +317,16 @@ impl Scheduler {
             let entered = EngineEvent::HopEntered { rid: request.rid.clone(), hop: Hop::Queue };
             out.send(&request.worker, FromEngine::Event(entered));
         }
+        self.embeddings.tell_waiting_probes(out);
     }
 
     fn publish_vitals(&self) {
         let serves = |request: &&Request| request.purpose == Purpose::Serve;
+        let [texts_waiting, texts_running] = self.embeddings.served();
         let oldest = self.return_health_check_ipcs.front().map(|parked| parked.sent_at);
         self.vitals.set_queues(&vitals::Queues {
-            waiting: self.waiting.iter().filter(serves).count(),
-            running: self.running.iter().filter(serves).count(),
+            waiting: self.waiting.iter().filter(serves).count() + texts_waiting,
+            running: self.running.iter().filter(serves).count() + texts_running,
             return_health_check_ipcs: self.return_health_check_ipcs.len(),
             return_health_check_oldest: oldest,
             kv_used_tokens: self.kv_pool.used_tokens(),

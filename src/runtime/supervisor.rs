@@ -142,7 +142,7 @@ fn wait(child: &mut Child) -> io::Result<ExitStatus> {
 
 fn engine_args(args: &ServeArgs, model: &ModelSource) -> Vec<String> {
     let model = match model {
-        ModelSource::Gguf(path) => path.display().to_string(),
+        ModelSource::Gguf(path) | ModelSource::Folder(path) => path.display().to_string(),
         ModelSource::Scripted(script) => format!("scripted:{script}"),
     };
     let scheduler = &args.scheduler;
@@ -155,6 +155,8 @@ fn engine_args(args: &ServeArgs, model: &ModelSource) -> Vec<String> {
         format!("--supervised={}", std::process::id()),
         format!("--model={model}"),
         format!("--chunked-prefill-size={}", scheduler.chunked_prefill_size),
+        format!("--max-prefill-tokens={}", scheduler.max_prefill_tokens),
+        format!("--encoder-precision={}", args.model.encoder_precision.as_str()),
         format!("--max-running-requests={}", scheduler.max_running_requests),
         format!("--max-queued-requests={}", scheduler.max_queued_requests),
         format!("--max-total-tokens={}", scheduler.max_total_tokens),
