@@ -16,8 +16,11 @@ type Outcome<T> = Result<T, Box<dyn Error>>;
 /// with one thread, it is what the run would take alone.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// Length of a text by its number.
+type Length = fn(usize) -> usize;
+
 /// Lengths of the texts of a batch.
-const BATCHES: [(&str, fn(usize) -> usize); 4] = [
+const BATCHES: [(&str, Length); 4] = [
     ("32 texts of 16 tokens", |_| 16),
     ("32 texts of 128 tokens", |_| 128),
     ("32 texts of 256 tokens", |_| 256),

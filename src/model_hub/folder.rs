@@ -56,7 +56,7 @@ fn members<R: Read + Seek>(archive: &ZipArchive<R>, folder: &str) -> Vec<(String
         extension.is_some_and(|extension| ["json", "txt", "safetensors"].contains(&extension))
     };
     let is_inside = |path: &Path| path.components().all(|part| matches!(part, std::path::Component::Normal(_)));
-    let names = archive.file_names().filter_map(Result::ok).map(|name| String::from(name));
+    let names = archive.file_names().filter_map(Result::ok).map(String::from);
     let file = |name: String| Some((PathBuf::from(name.strip_prefix(folder)?), name));
     let files = names.filter_map(file).filter(|(path, _)| is_needed(path) && is_inside(path));
     files.map(|(path, name)| (name, path)).collect()

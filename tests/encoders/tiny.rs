@@ -20,6 +20,9 @@ struct Golden {
     max: Vec<f32>,
 }
 
+/// One vector of a golden.
+type Vector = fn(&Golden) -> &[f32];
+
 fn read() -> Vec<Golden> {
     let text = fs::read_to_string(goldens().join("tiny/goldens.json")).expect("the goldens are here");
     serde_json::from_str(&text).expect("the script has written them")
@@ -50,7 +53,7 @@ fn hidden_states_are_those_of_transformers() {
     let goldens = read();
     let texts: Vec<Vec<TokenId>> =
         goldens.iter().map(|golden| golden.ids.iter().copied().map(TokenId).collect()).collect();
-    let modes: [(&str, fn(&Golden) -> &[f32]); 3] =
+    let modes: [(&str, Vector); 3] =
         [("mean", |golden| &golden.mean), ("cls", |golden| &golden.cls), ("max", |golden| &golden.max)];
     for (mode, theirs) in modes {
         let mut runner = runner(pooling(mode).path(), Precision::F32);

@@ -37,8 +37,8 @@ fn what_the_files_say() {
     };
     let short = ("sentence_bert_config.json", json!({"max_seq_length": 30, "do_lower_case": false}));
     check(&[], None, 40, PoolingMode::Mean, false);
-    check(&[short.clone()], None, 30, PoolingMode::Mean, false);
-    check(&[short.clone()], Some(40), 40, PoolingMode::Mean, false);
+    check(std::slice::from_ref(&short), None, 30, PoolingMode::Mean, false);
+    check(std::slice::from_ref(&short), Some(40), 40, PoolingMode::Mean, false);
     let normed = ("modules.json", modules(&["Transformer", "Pooling", "Normalize"]));
     let pooling = |config: Value| ("1_Pooling/config.json", config);
     let cls = pooling(json!({"pooling_mode_cls_token": true, "pooling_mode_mean_tokens": false}));
@@ -91,7 +91,12 @@ fn what_is_refused() {
         expect!["FOLDER/modules.json needs the module sentence_transformers.models.Dense, which is not supported"],
     );
     let lost = ("modules.json", modules(&["Pooling"]));
-    check(&[], &[lost.clone()], None, expect!["cannot read FOLDER/1_Pooling/config.json: entity not found"]);
+    check(
+        &[],
+        std::slice::from_ref(&lost),
+        None,
+        expect!["cannot read FOLDER/1_Pooling/config.json: entity not found"],
+    );
     let both = ("1_Pooling/config.json", json!({"pooling_mode_cls_token": true, "pooling_mode_max_tokens": true}));
     check(
         &[],
