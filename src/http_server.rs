@@ -5,6 +5,7 @@ pub mod generate;
 pub mod openai;
 pub mod sampling;
 pub mod pause;
+pub mod flush_cache;
 pub mod admin;
 pub mod drills;
 pub mod readiness;
@@ -38,6 +39,7 @@ pub fn router(health: HealthState, max_body_bytes: usize) -> Router {
     let requests = generate::routes()
         .merge(openai::routes())
         .merge(pause::routes())
+        .merge(flush_cache::routes())
         .with_state(api)
         .layer(DefaultBodyLimit::max(max_body_bytes))
         .route_layer(middleware::from_fn_with_state(metrics, count_refusals))

@@ -6,6 +6,7 @@ pub mod fault;
 pub mod sampling_params;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +19,7 @@ use crate::clock::MonoNanos;
 use crate::telemetry::labels::RequestOutcome;
 
 /// The version of this module's wire form. Both sides say theirs first and refuse another's.
-pub const PROTOCOL_VERSION: u32 = 3;
+pub const PROTOCOL_VERSION: u32 = 4;
 
 /// A payload on its way to the next station.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -71,6 +72,8 @@ pub enum ToEngine {
     Pause(PauseMode),
     /// Run batches again.
     Continue,
+    /// Forget what is kept for requests to come.
+    FlushCache(FlushId),
     /// A drill begins; ignored without `--enable-drills`.
     Fault(Fault),
     /// All drills end.
@@ -88,6 +91,27 @@ pub enum PauseMode {
     Retract,
     /// They stay where they are, with their KV pages.
     InPlace,
+}
+
+/// Which flush an answer belongs to: a number that its frontend has chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct FlushId(pub u64);
+
+/// What became of a flush. Nothing is flushed under a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FlushOutcome {
+    /// The prefix cache is empty.
+    Flushed {
+        /// What was in it.
+        tokens: u64,
+    },
+    /// Nothing was done.
+    Busy {
+        /// Requests in the batch.
+        running: u32,
+        /// Requests that wait.
+        waiting: u32,
+    },
 }
 
 /// A request as the scheduler sees it: ids only.
@@ -141,6 +165,8 @@ pub struct EngineLimits {
     pub max_queued_requests: u32,
     /// The most prompt tokens of one step.
     pub chunked_prefill_size: u32,
+    /// How long a step should last at most; zero: as long as it takes.
+    pub max_step_time: Duration,
     /// Tokens in one page of the KV pool.
     pub page_size: u32,
 }

@@ -3,14 +3,18 @@
 pub mod event_loop;
 pub mod request;
 pub mod schedule_batch;
+pub mod step_budget;
 pub mod kv_pool;
+pub mod radix_cache;
 pub mod outbox;
 pub mod vitals;
 mod batch_result;
 mod pause;
+mod flush_cache;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::clock::MonoNanos;
 use crate::drills::Drills;
@@ -22,7 +26,9 @@ use crate::model_runner::{ModelRunner, PAGE_SIZE};
 use crate::telemetry::labels::{Hop, ProbeBranch};
 use kv_pool::KvPool;
 use outbox::Outbox;
+use radix_cache::RadixCache;
 use request::Request;
+use step_budget::{StepBudget, StepWork};
 use vitals::VitalsPage;
 
 /// Limits of the scheduler.
@@ -30,12 +36,25 @@ use vitals::VitalsPage;
 pub struct SchedulerConfig {
     /// The most prompt tokens of one step.
     pub chunked_prefill_size: usize,
+    /// How long a step should last at most; `None`: as long as it takes.
+    pub max_step_time: Option<Duration>,
+    /// Whether what has been computed is kept for those who begin alike.
+    pub prefix_cache: PrefixCache,
     /// The most requests that run at once.
     pub max_running_requests: usize,
     /// The most requests that wait.
     pub max_queued_requests: usize,
     /// KV pool size in tokens.
     pub max_total_tokens: usize,
+}
+
+/// Whether what has been computed is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PrefixCache {
+    /// As long as there is room.
+    On,
+    /// As long as its request runs.
+    Off,
 }
 
 /// What reaches the scheduler.
@@ -83,6 +102,11 @@ pub struct Scheduler {
     running: Vec<Request>,
     return_health_check_ipcs: VecDeque<ParkedProbe>,
     kv_pool: KvPool,
+    step_budget: StepBudget,
+    /// What the last step did, until somebody says how long it took.
+    last_work: Option<StepWork>,
+    /// Prompt tokens that a step could take when the last one was planned.
+    prefill_budget: usize,
     vitals: Arc<VitalsPage>,
     drills: Drills,
     paused: bool,
@@ -93,13 +117,17 @@ impl Scheduler {
     /// A scheduler for `runner` that shows its counts on `vitals`.
     #[must_use]
     pub fn new(runner: Box<dyn ModelRunner>, config: SchedulerConfig, vitals: Arc<VitalsPage>, drills: Drills) -> Self {
+        let cache = (config.prefix_cache == PrefixCache::On).then(RadixCache::default);
         Self {
             runner,
             config,
             waiting: VecDeque::new(),
             running: Vec::new(),
             return_health_check_ipcs: VecDeque::new(),
-            kv_pool: KvPool::new(config.max_total_tokens / PAGE_SIZE),
+            kv_pool: KvPool::new(config.max_total_tokens / PAGE_SIZE, cache),
+            step_budget: StepBudget::new(config.chunked_prefill_size, config.max_step_time),
+            last_work: None,
+            prefill_budget: config.chunked_prefill_size,
             vitals,
             drills,
             paused: false,
@@ -130,6 +158,13 @@ impl Scheduler {
         }
     }
 
+    /// The turn that has just ended took so long, and ran a batch: the next ones are planned by it.
+    pub fn step_took(&mut self, took: Duration) {
+        if let Some(work) = self.last_work.take() {
+            self.step_budget.learn(&work, took);
+        }
+    }
+
     /// Nothing runs and nothing waits but probes.
     #[must_use]
     pub fn is_fully_idle(&self) -> bool {
@@ -145,6 +180,7 @@ impl Scheduler {
                     ToEngine::Abort(AbortReq { rid }) => self.forget(|owner, id| *owner == worker && *id == rid),
                     ToEngine::Pause(mode) => self.pause(mode, out),
                     ToEngine::Continue => self.resume(out),
+                    ToEngine::FlushCache(id) => self.flush_cache(&worker, id, out),
                     ToEngine::Fault(_) | ToEngine::FaultsOff => {} // the ipc thread has done it; this turn sees it
                 },
                 SchedulerInput::WorkerGone(worker) => self.forget(|owner, _| *owner == worker),
@@ -269,7 +305,10 @@ impl Scheduler {
             return_health_check_ipcs: self.return_health_check_ipcs.len(),
             return_health_check_oldest: oldest,
             kv_used_tokens: self.kv_pool.used_tokens(),
+            kv_evictable_tokens: self.kv_pool.evictable_tokens(),
+            kv_evicted_tokens: self.kv_pool.evicted_tokens(),
             kv_lacking_tokens: self.kv_lacking_tokens(),
+            prefill_budget: self.prefill_budget,
             paused: self.paused,
         });
     }

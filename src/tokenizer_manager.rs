@@ -5,6 +5,7 @@ pub mod request;
 pub mod receive;
 pub mod liveness;
 pub mod control;
+mod flushes;
 mod table;
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -26,6 +27,7 @@ use crate::server_status::StatusBoard;
 use crate::telemetry::metrics::Metrics;
 use crate::tokenizer::Tokenizer;
 use crate::tokenizer::chat_template::ChatTemplate;
+use flushes::Flushes;
 use liveness::Liveness;
 use table::{Epoch, RequestTable};
 
@@ -72,6 +74,7 @@ struct Inner {
     streams: TaskTracker,
     lag: Arc<RuntimeLag>,
     drills: Drills,
+    flushes: Flushes,
 }
 
 /// The other end of the way to the engine: the connection takes from it. Its length is bounded by the request table,
@@ -122,6 +125,7 @@ impl TokenizerManager {
             streams: TaskTracker::new(),
             lag: Arc::default(),
             drills,
+            flushes: Flushes::default(),
         };
         (Self { inner: Arc::new(inner) }, ToEngineQueue { receiver, depth })
     }

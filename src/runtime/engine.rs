@@ -22,7 +22,7 @@ use crate::model_runner::weights::{self, LoadOptions};
 use crate::model_runner::{ModelRunner, PAGE_SIZE, PageId, SequenceSlice};
 use crate::scheduler::event_loop::{ChannelInbox, event_loop};
 use crate::scheduler::vitals::VitalsPage;
-use crate::scheduler::{Scheduler, SchedulerConfig};
+use crate::scheduler::{PrefixCache, Scheduler, SchedulerConfig};
 use crate::telemetry;
 
 /// Messages received and not yet seen by the scheduler; beyond it the socket is not read.
@@ -111,6 +111,8 @@ fn load(
 fn scheduler_config(args: &SchedulerArgs, info: &ModelInfo) -> SchedulerConfig {
     SchedulerConfig {
         chunked_prefill_size: args.chunked_prefill_size as usize,
+        max_step_time: args.step_limit(),
+        prefix_cache: if args.disable_radix_cache { PrefixCache::Off } else { PrefixCache::On },
         max_running_requests: args.max_running_requests as usize,
         max_queued_requests: args.max_queued_requests as usize,
         max_total_tokens: info.max_total_tokens as usize,
@@ -123,6 +125,7 @@ fn limits(args: &SchedulerArgs) -> EngineLimits {
         max_running_requests: args.max_running_requests,
         max_queued_requests: args.max_queued_requests,
         chunked_prefill_size: args.chunked_prefill_size,
+        max_step_time: args.max_step_time,
         page_size: PAGE_SIZE as u32,
     }
 }

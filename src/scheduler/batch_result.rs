@@ -22,7 +22,7 @@ impl Scheduler {
         if self.paused || self.drills.forbids_batches() {
             return false;
         }
-        let slots = self.schedule_batch(out);
+        let (slots, work) = self.schedule_batch(out);
         if slots.is_empty() {
             return false;
         }
@@ -41,6 +41,7 @@ impl Scheduler {
             Ok(logits) => {
                 self.vitals.batch_result();
                 self.process_batch_result(&slots, &logits, out);
+                self.last_work = Some(work);
                 true
             }
             Err(error) => {
@@ -56,7 +57,7 @@ impl Scheduler {
         let mut chunks: BTreeMap<&HttpWorkerIpc, Vec<PrefillChunk>> = BTreeMap::new();
         for slot in slots {
             let request = &self.running[slot.index];
-            if request.purpose == Purpose::Serve && !request.is_decoding() {
+            if request.purpose == Purpose::Serve && !request.decoding {
                 let tokens = u32::try_from(slot.tokens).unwrap_or(u32::MAX);
                 chunks.entry(&request.worker).or_default().push(PrefillChunk { rid: request.rid.clone(), tokens });
             }
@@ -73,8 +74,8 @@ impl Scheduler {
         let mut news = News::new();
         for slot in slots {
             let request = &mut self.running[slot.index];
-            let was_decoding = request.is_decoding();
-            request.computed += slot.tokens;
+            let was_decoding = request.decoding;
+            request.computed(slot.tokens, &mut self.kv_pool);
             if request.computed < request.tokens.len() {
                 continue; // a chunk in the middle of its prompt
             }
@@ -84,6 +85,7 @@ impl Scheduler {
                 let row = rows.next().expect("the runner returns a row for each slice that wants one");
                 let sampled = sampler::sample(row, &request.sampling_input());
                 request.tokens.push(sampled.token);
+                request.decoding = true;
                 let finish_reason = request.finish_reason(sampled.token, &eos);
                 request.output(Some(sampled.token), sampled.logprob.into_iter().collect(), finish_reason)
             };

@@ -1,10 +1,10 @@
 //! One request inside the scheduler: its tokens, its pages, and how far it has come.
 
+use super::kv_pool::{KvPool, PageTable};
 use crate::io_struct::{
     AbortKind, BatchTokenIdOutput, EngineOutput, FinishReason, FromEngine, HttpWorkerIpc, Purpose, Rid, SamplingParams,
     TokenId, TokenIdOutput, TokenLogprob, TokenizedGenerateReqInput,
 };
-use crate::model_runner::PageId;
 use crate::model_runner::sampler::SamplingInput;
 
 /// A request that waits or runs.
@@ -26,8 +26,12 @@ pub struct Request {
     pub prompt_len: usize,
     /// Tokens whose keys and values are in the pool.
     pub computed: usize,
-    /// Its pages of the pool, in order.
-    pub pages: Vec<PageId>,
+    /// Its pages of the pool.
+    pub pages: PageTable,
+    /// It has said something since it got its place: nothing is missing but its newest token.
+    pub decoding: bool,
+    /// Prompt tokens that somebody else had computed.
+    pub cached_tokens: usize,
     /// Drives sampling; drawn once, so that a retracted request goes on as if nothing had happened.
     pub seed: u64,
     /// How often it gave its pages back.
@@ -50,7 +54,9 @@ impl Request {
             prompt_len: input.input_ids.len(),
             tokens: input.input_ids,
             computed: 0,
-            pages: Vec::new(),
+            pages: PageTable::default(),
+            decoding: false,
+            cached_tokens: 0,
             num_retractions: 0,
             queued: false,
         }
@@ -62,16 +68,42 @@ impl Request {
         self.tokens.len() - self.prompt_len
     }
 
-    /// Nothing is missing but the newest token: it decodes.
-    #[must_use]
-    pub fn is_decoding(&self) -> bool {
-        self.computed + 1 == self.tokens.len() && self.output_len() > 0
+    /// Gives up what was computed, so that it can start again.
+    pub fn retract(&mut self, kv_pool: &mut KvPool) {
+        kv_pool.release(&mut self.pages);
+        (self.computed, self.decoding) = (0, false);
+        self.num_retractions += 1;
     }
 
-    /// Gives up what was computed, so that it can start again.
-    pub fn retract(&mut self) {
-        self.computed = 0;
-        self.num_retractions += 1;
+    /// Takes over what is known of its tokens by now. Its last one always runs, for its logits are wanted; and a probe
+    /// runs as a whole, for it must prove that the model does.
+    pub fn share(&mut self, kv_pool: &mut KvPool) {
+        if self.decoding || self.purpose != Purpose::Serve {
+            return;
+        }
+        let before = self.computed;
+        kv_pool.share(&mut self.pages, &self.tokens[..self.tokens.len() - 1]);
+        self.computed = before.max(self.pages.shared_tokens());
+        if self.num_retractions == 0 {
+            self.cached_tokens += self.computed - before;
+        }
+    }
+
+    /// Its tokens, as far as they may come out of the cache.
+    #[must_use]
+    pub fn shareable(&self) -> &[TokenId] {
+        match self.purpose {
+            Purpose::Serve => &self.tokens[..self.tokens.len() - 1],
+            Purpose::HealthCheck(_) => &[],
+        }
+    }
+
+    /// `tokens` more of its tokens are computed, and so for everybody who begins alike; not those of a probe.
+    pub fn computed(&mut self, tokens: usize, kv_pool: &mut KvPool) {
+        self.computed += tokens;
+        if self.purpose == Purpose::Serve {
+            kv_pool.keep(&mut self.pages, &self.tokens[..self.computed]);
+        }
     }
 
     /// What the choice of its next token depends on.
@@ -110,7 +142,7 @@ impl Request {
             finish_reason,
             prompt_tokens: count(self.prompt_len),
             completion_tokens: count(self.output_len()),
-            cached_tokens: 0,
+            cached_tokens: count(self.cached_tokens),
             num_retractions: self.num_retractions,
         }
     }

@@ -3,6 +3,7 @@
 use super::kv_pool::KvPool;
 use super::outbox::Outbox;
 use super::request::Request;
+use super::step_budget::{StepBudget, StepWork};
 use super::{Purpose, Scheduler};
 use crate::io_struct::{EngineEvent, FromEngine, StepInfo};
 use crate::model_runner::{PAGE_SIZE, SequenceSlice};
@@ -18,24 +19,29 @@ pub struct Slot {
 }
 
 impl Scheduler {
-    /// Plans the next step; empty if there is nothing to run.
-    pub(super) fn schedule_batch(&mut self, out: &mut dyn Outbox) -> Vec<Slot> {
+    /// Plans the next step, and what it will have to do; empty if there is nothing to run.
+    pub(super) fn schedule_batch(&mut self, out: &mut dyn Outbox) -> (Vec<Slot>, StepWork) {
         self.kv_pool.withhold(self.drills.withholds_kv());
         self.make_room_for_decodes(out);
         self.admit_waiting(out);
-        let mut budget = self.config.chunked_prefill_size;
+        let mut work = StepWork::default();
         let mut slots = Vec::with_capacity(self.running.len());
-        for (index, request) in self.running.iter().enumerate() {
-            let missing = request.tokens.len() - request.computed;
-            let tokens = if request.is_decoding() { 1 } else { missing.min(budget) };
+        for request in self.running.iter().filter(|request| request.decoding) {
+            work.add_decode(request.tokens.len());
+        }
+        self.prefill_budget = self.step_budget.chunk(&work, self.first_prefill_start());
+        for (index, request) in self.running.iter_mut().enumerate() {
+            let tokens = if request.decoding { 1 } else { chunk(request, &mut self.kv_pool, &self.step_budget, &mut work) };
             if tokens > 0 {
                 slots.push(Slot { index, tokens });
             }
-            if !request.is_decoding() {
-                budget -= tokens;
-            }
         }
-        slots
+        (slots, work)
+    }
+
+    /// How far the first prompt is that is not computed yet.
+    fn first_prefill_start(&self) -> usize {
+        self.running.iter().find(|request| !request.decoding).map_or(0, |request| request.computed)
     }
 
     /// Each decoding request needs a place for one more token. When the pool is full, the youngest request gives its
@@ -55,8 +61,7 @@ impl Scheduler {
 
     pub(super) fn retract_youngest(&mut self, out: &mut dyn Outbox) {
         let Some(mut request) = self.running.pop() else { return };
-        self.kv_pool.release(&mut request.pages);
-        request.retract();
+        request.retract(&mut self.kv_pool);
         self.vitals.retracted();
         if request.purpose == Purpose::Serve {
             for event in [
@@ -73,12 +78,11 @@ impl Scheduler {
     /// running request, so that it is not retracted at once.
     fn admit_waiting(&mut self, out: &mut dyn Outbox) {
         while self.running.len() < self.config.max_running_requests {
-            let fits = self.kv_lacking_tokens() == 0 || self.running.is_empty();
-            let Some(request) = self.waiting.front_mut() else { return };
-            if !fits || !self.kv_pool.grow(&mut request.pages, request.tokens.len()) {
-                return;
-            }
-            let Some(request) = self.waiting.pop_front() else { return };
+            let fits = self.head_fits();
+            let Some(mut request) = self.waiting.pop_front_if(|_| fits) else { return };
+            request.share(&mut self.kv_pool);
+            let grown = self.kv_pool.grow(&mut request.pages, request.tokens.len());
+            debug_assert!(grown, "it was asked before whether there is room");
             let hops = match request.purpose {
                 Purpose::Serve => {
                     let left = EngineEvent::HopLeft { rid: request.rid.clone(), hop: Hop::Queue };
@@ -100,16 +104,25 @@ impl Scheduler {
         }
     }
 
+    /// The slack is for the others: alone, a request may have the pool to itself.
+    fn head_fits(&self) -> bool {
+        let alone = |head: &Request| {
+            let pages = KvPool::pages_for(head.tokens.len());
+            self.running.is_empty() && self.kv_pool.lacking_pages(head.shareable(), pages) == 0
+        };
+        self.kv_lacking_tokens() == 0 || self.waiting.front().is_some_and(alone)
+    }
+
     /// What the pool lacks for the head of the queue, with one page of slack for each running request.
     pub(super) fn kv_lacking_tokens(&self) -> usize {
         let Some(head) = self.waiting.front() else { return 0 };
         let needed = KvPool::pages_for(head.tokens.len() + 1) + self.running.len();
-        needed.saturating_sub(self.kv_pool.free_pages()) * PAGE_SIZE
+        self.kv_pool.lacking_pages(head.shareable(), needed) * PAGE_SIZE
     }
 
     /// What the step works on, for events.
     pub(super) fn step_info(&self, slots: &[Slot]) -> StepInfo {
-        let decodes = slots.iter().filter(|slot| self.running[slot.index].is_decoding()).count();
+        let decodes = slots.iter().filter(|slot| self.running[slot.index].decoding).count();
         let phase = match decodes {
             0 => StepPhase::Prefill,
             n if n == slots.len() => StepPhase::Decode,
@@ -125,13 +138,23 @@ impl Scheduler {
     }
 }
 
+/// The next chunk of a prompt, added to `work`. What others have computed meanwhile is skipped: of requests that begin
+/// alike, one does the work.
+fn chunk(request: &mut Request, kv_pool: &mut KvPool, budget: &StepBudget, work: &mut StepWork) -> usize {
+    request.share(kv_pool);
+    let missing = request.tokens.len() - request.computed;
+    let tokens = budget.chunk(work, request.computed).min(missing);
+    work.add_prefill(request.computed, tokens);
+    tokens
+}
+
 /// The runner's view of `slot`.
 pub(super) fn slice<'a>(request: &'a Request, slot: &Slot) -> SequenceSlice<'a> {
     let end = request.computed + slot.tokens;
     SequenceSlice {
         tokens: &request.tokens[request.computed..end],
         start: request.computed,
-        pages: &request.pages,
+        pages: request.pages.pages(),
         wants_logits: end == request.tokens.len() && request.params.max_new_tokens > 0,
     }
 }
