@@ -14,7 +14,7 @@ use clap::{Args, Parser, Subcommand};
 
 pub use describe::{DescribeArgs, DescribeFormat, DescribeSection};
 pub use duration::{parse_duration, parse_duration_or_zero};
-pub use scheduler::SchedulerArgs;
+pub use scheduler::{SchedulePolicy, SchedulerArgs};
 pub use telemetry::{LogArgs, LogFormat, MetricsAlias, OtlpProtocol, Ratio, TelemetryArgs};
 
 use crate::io_struct::Fault;

@@ -127,6 +127,8 @@ pub struct TokenizedGenerateReqInput {
     pub sampling_params: SamplingParams,
     /// `Some(n)`: report the logprob of each output token and of the `n` likeliest.
     pub top_logprobs: Option<u32>,
+    /// Its priority, if it has one and the engine knows of any.
+    pub priority: Option<i64>,
 }
 
 /// Ends one request early. Typed, so an abort of a probe is never mistaken for a probe.
@@ -169,6 +171,8 @@ pub struct EngineLimits {
     pub max_step_time: Duration,
     /// Tokens in one page of the KV pool.
     pub page_size: u32,
+    /// Requests may have priorities.
+    pub priority_scheduling: bool,
 }
 
 /// What the engine serves.

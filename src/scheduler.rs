@@ -2,6 +2,7 @@
 
 pub mod event_loop;
 pub mod request;
+pub mod schedule_policy;
 pub mod schedule_batch;
 pub mod step_budget;
 pub mod kv_pool;
@@ -17,6 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::MonoNanos;
+use crate::config::SchedulePolicy;
 use crate::drills::Drills;
 use crate::io_struct::{
     AbortKind, AbortReq, EngineEvent, EngineOutput, Envelope, FromEngine, HealthCheckOutput, HttpWorkerIpc, ProbeId,
@@ -28,6 +30,7 @@ use kv_pool::KvPool;
 use outbox::Outbox;
 use radix_cache::RadixCache;
 use request::Request;
+use schedule_policy::{Priorities, Rank, enqueue};
 use step_budget::{StepBudget, StepWork};
 use vitals::VitalsPage;
 
@@ -40,6 +43,10 @@ pub struct SchedulerConfig {
     pub max_step_time: Option<Duration>,
     /// Whether what has been computed is kept for those who begin alike.
     pub prefix_cache: PrefixCache,
+    /// Who waits least.
+    pub policy: SchedulePolicy,
+    /// What the priorities of requests mean.
+    pub priorities: Priorities,
     /// The most requests that run at once.
     pub max_running_requests: usize,
     /// The most requests that wait.
@@ -111,6 +118,7 @@ pub struct Scheduler {
     drills: Drills,
     paused: bool,
     steps: u64,
+    arrivals: u64,
 }
 
 impl Scheduler {
@@ -132,6 +140,7 @@ impl Scheduler {
             drills,
             paused: false,
             steps: 0,
+            arrivals: 0,
         }
     }
 
@@ -210,14 +219,20 @@ impl Scheduler {
             self.return_health_check_ipcs.push_back(ParkedProbe { worker, probe, request, sent_at });
             return;
         }
-        if let Err((kind, message)) = self.admit(&request) {
+        let rank = self.next_rank(&request);
+        if let Err((kind, message)) = self.admit(&request, rank, out) {
             out.send(&worker, request::abort_output(&request, kind, message));
             return;
         }
         if request.purpose == Purpose::Serve {
             event(out, EngineEvent::HopEntered { rid, hop: Hop::Queue });
         }
-        self.waiting.push_back(Request::new(worker, request));
+        enqueue(&mut self.waiting, Request::new(worker, request, rank));
+    }
+
+    fn next_rank(&mut self, request: &TokenizedGenerateReqInput) -> Rank {
+        self.arrivals += 1;
+        Rank::new(request.purpose, request.priority, self.arrivals, self.config.priorities)
     }
 
     /// A probe must not queue behind a long prefill, so a busy scheduler parks it. `None` for other requests.
@@ -229,8 +244,13 @@ impl Scheduler {
         }
     }
 
-    /// Is there a place for `request`, now or later?
-    fn admit(&self, request: &TokenizedGenerateReqInput) -> Result<(), (AbortKind, String)> {
+    /// Is there a place for `request`, now or later? One of lower priority may have to make room in the queue.
+    fn admit(
+        &mut self,
+        request: &TokenizedGenerateReqInput,
+        rank: Rank,
+        out: &mut dyn Outbox,
+    ) -> Result<(), (AbortKind, String)> {
         let asked = request.input_ids.len() + request.sampling_params.max_new_tokens as usize;
         let pool = self.kv_pool.total_tokens();
         if asked > pool {
@@ -241,6 +261,7 @@ impl Scheduler {
         let live = self.running.iter().filter(served).count() + self.waiting.iter().filter(served).count();
         if request.purpose == Purpose::Serve
             && live >= self.config.max_running_requests + self.config.max_queued_requests
+            && !self.displace_last_waiting(rank, out)
         {
             let limit = self.config.max_queued_requests;
             let message = format!("{limit} requests wait already (--max-queued-requests); try again later");
@@ -283,7 +304,8 @@ impl Scheduler {
         if let Some(ParkedProbe { worker, request, .. }) = self.return_health_check_ipcs.pop_front() {
             let left = EngineEvent::HopLeft { rid: request.rid.clone(), hop: Hop::ReturnHealthCheckIpcs };
             out.send(&worker, FromEngine::Event(left));
-            self.waiting.push_back(Request::new(worker, request));
+            let rank = self.next_rank(&request);
+            enqueue(&mut self.waiting, Request::new(worker, request, rank));
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 use super::parse_duration_or_zero;
 
@@ -36,6 +36,28 @@ pub struct SchedulerArgs {
     /// requests that begin with the same tokens.
     #[arg(long, env = "RADIOSONDE_DISABLE_RADIX_CACHE")]
     pub disable_radix_cache: bool,
+    /// Who gets the next place in the batch. With more than 128 requests in the queue it is `fcfs` in any case.
+    #[arg(long, value_enum, value_name = "POLICY", default_value = "fcfs", env = "RADIOSONDE_SCHEDULE_POLICY")]
+    pub schedule_policy: SchedulePolicy,
+    /// Requests may have a `priority`, a whole number: higher ones go first, and take places from lower ones that run.
+    /// Without this flag, a request with a priority is refused.
+    #[arg(long, env = "RADIOSONDE_ENABLE_PRIORITY_SCHEDULING")]
+    pub enable_priority_scheduling: bool,
+    /// Lower priorities go first.
+    #[arg(long, requires = "enable_priority_scheduling", env = "RADIOSONDE_SCHEDULE_LOW_PRIORITY_VALUES_FIRST")]
+    pub schedule_low_priority_values_first: bool,
+    /// A request takes the place of one that runs only if their priorities are further apart than this.
+    #[arg(long, value_name = "N", default_value_t = 10, env = "RADIOSONDE_PRIORITY_SCHEDULING_PREEMPTION_THRESHOLD")]
+    pub priority_scheduling_preemption_threshold: u32,
+}
+
+/// Who gets the next place in the batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum SchedulePolicy {
+    /// Who came first.
+    Fcfs,
+    /// Who has most of its prompt in the prefix cache.
+    Lpm,
 }
 
 impl SchedulerArgs {
@@ -54,8 +76,20 @@ impl SchedulerArgs {
             format!("--max-running-requests={}", self.max_running_requests),
             format!("--max-queued-requests={}", self.max_queued_requests),
             format!("--max-total-tokens={}", self.max_total_tokens),
+            format!(
+                "--schedule-policy={}",
+                match self.schedule_policy {
+                    SchedulePolicy::Fcfs => "fcfs",
+                    SchedulePolicy::Lpm => "lpm",
+                }
+            ),
+            format!("--priority-scheduling-preemption-threshold={}", self.priority_scheduling_preemption_threshold),
         ];
-        let switches = [(self.disable_radix_cache, "--disable-radix-cache")];
+        let switches = [
+            (self.disable_radix_cache, "--disable-radix-cache"),
+            (self.enable_priority_scheduling, "--enable-priority-scheduling"),
+            (self.schedule_low_priority_values_first, "--schedule-low-priority-values-first"),
+        ];
         flags.extend(switches.into_iter().filter(|(on, _)| *on).map(|(_, flag)| flag.to_owned()));
         flags
     }
@@ -80,7 +114,14 @@ mod tests {
         };
         check(&[]);
         check(&["--max-step-time=0", "--chunked-prefill-size=7", "--disable-radix-cache"]);
-        check(&["--max-step-time=1.5s", "--max-running-requests=2", "--max-queued-requests=0", "--max-total-tokens=99"]);
+        check(&["--schedule-policy=lpm", "--enable-priority-scheduling", "--schedule-low-priority-values-first"]);
+        check(&["--enable-priority-scheduling", "--priority-scheduling-preemption-threshold=0"]);
+        check(&[
+            "--max-step-time=1.5s",
+            "--max-running-requests=2",
+            "--max-queued-requests=0",
+            "--max-total-tokens=99",
+        ]);
     }
 
     #[test]

@@ -116,6 +116,8 @@ pub struct Heartbeat {
     pub outbox: u32,
     /// Requests that had to give their KV pages back, in all.
     pub retractions: u64,
+    /// Requests that had to give their places to others of higher priority, in all.
+    pub preemptions: u64,
     /// When the scheduler's loop last turned.
     pub last_turn: MonoNanos,
     /// What the head of the queue lacks in the KV pool, in tokens.

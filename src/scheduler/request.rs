@@ -1,6 +1,7 @@
 //! One request inside the scheduler: its tokens, its pages, and how far it has come.
 
 use super::kv_pool::{KvPool, PageTable};
+use super::schedule_policy::Rank;
 use crate::io_struct::{
     AbortKind, BatchTokenIdOutput, EngineOutput, FinishReason, FromEngine, HttpWorkerIpc, Purpose, Rid, SamplingParams,
     TokenId, TokenIdOutput, TokenLogprob, TokenizedGenerateReqInput,
@@ -16,6 +17,8 @@ pub struct Request {
     pub rid: Rid,
     /// Why it exists.
     pub purpose: Purpose,
+    /// Its place among all others.
+    pub rank: Rank,
     /// How to sample and when to stop.
     pub params: SamplingParams,
     /// Logprobs wanted, with so many rivals.
@@ -43,11 +46,12 @@ pub struct Request {
 impl Request {
     /// A request that has just arrived.
     #[must_use]
-    pub fn new(worker: HttpWorkerIpc, input: TokenizedGenerateReqInput) -> Self {
+    pub fn new(worker: HttpWorkerIpc, input: TokenizedGenerateReqInput, rank: Rank) -> Self {
         Self {
             worker,
             rid: input.rid,
             purpose: input.purpose,
+            rank,
             seed: input.sampling_params.sampling_seed.unwrap_or_else(rand::random),
             params: input.sampling_params,
             top_logprobs: input.top_logprobs,

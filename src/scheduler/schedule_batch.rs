@@ -1,4 +1,4 @@
-//! Which tokens run in the next step: every decoding request, and prompt chunks first come, first served.
+//! Which tokens run in the next step: every decoding request, and prompt chunks by rank.
 
 use super::kv_pool::KvPool;
 use super::outbox::Outbox;
@@ -31,7 +31,8 @@ impl Scheduler {
         }
         self.prefill_budget = self.step_budget.chunk(&work, self.first_prefill_start());
         for (index, request) in self.running.iter_mut().enumerate() {
-            let tokens = if request.decoding { 1 } else { chunk(request, &mut self.kv_pool, &self.step_budget, &mut work) };
+            let tokens =
+                if request.decoding { 1 } else { chunk(request, &mut self.kv_pool, &self.step_budget, &mut work) };
             if tokens > 0 {
                 slots.push(Slot { index, tokens });
             }
@@ -44,8 +45,8 @@ impl Scheduler {
         self.running.iter().find(|request| !request.decoding).map_or(0, |request| request.computed)
     }
 
-    /// Each decoding request needs a place for one more token. When the pool is full, the youngest request gives its
-    /// pages back; the oldest never does, so there is always progress.
+    /// Each decoding request needs a place for one more token. When the pool is full, the last in rank gives its pages
+    /// back; the first never does, so there is always progress.
     fn make_room_for_decodes(&mut self, out: &mut dyn Outbox) {
         let mut index = 0;
         while index < self.running.len() {
@@ -54,30 +55,20 @@ impl Scheduler {
             if self.kv_pool.grow(&mut request.pages, needed) {
                 index += 1;
             } else {
-                self.retract_youngest(out);
+                self.vitals.retracted();
+                self.retract_last(out);
             }
         }
     }
 
-    pub(super) fn retract_youngest(&mut self, out: &mut dyn Outbox) {
-        let Some(mut request) = self.running.pop() else { return };
-        request.retract(&mut self.kv_pool);
-        self.vitals.retracted();
-        if request.purpose == Purpose::Serve {
-            for event in [
-                EngineEvent::Retracted { rid: request.rid.clone() },
-                EngineEvent::HopEntered { rid: request.rid.clone(), hop: Hop::Queue },
-            ] {
-                out.send(&request.worker, FromEngine::Event(event));
-            }
-        }
-        self.waiting.push_front(request);
-    }
-
-    /// Fcfs: the head of the queue gets a place as soon as its whole prompt fits, with one page of slack for each
-    /// running request, so that it is not retracted at once.
+    /// The head of the queue gets a place as soon as its whole prompt fits, with one page of slack for each running
+    /// request, so that it is not retracted at once.
     fn admit_waiting(&mut self, out: &mut dyn Outbox) {
-        while self.running.len() < self.config.max_running_requests {
+        self.order_waiting();
+        while !self.waiting.is_empty() {
+            if !self.head_fits() {
+                self.preempt_for_head(out);
+            }
             let fits = self.head_fits();
             let Some(mut request) = self.waiting.pop_front_if(|_| fits) else { return };
             request.share(&mut self.kv_pool);
@@ -100,12 +91,16 @@ impl Scheduler {
             for event in hops {
                 out.send(&request.worker, FromEngine::Event(event));
             }
-            self.running.push(request);
+            let place = self.running.partition_point(|other| other.rank < request.rank);
+            self.running.insert(place, request);
         }
     }
 
     /// The slack is for the others: alone, a request may have the pool to itself.
     fn head_fits(&self) -> bool {
+        if self.running.len() >= self.config.max_running_requests {
+            return false;
+        }
         let alone = |head: &Request| {
             let pages = KvPool::pages_for(head.tokens.len());
             self.running.is_empty() && self.kv_pool.lacking_pages(head.shareable(), pages) == 0

@@ -7,10 +7,12 @@ use crate::model_runner::PAGE_SIZE;
 /// Of the time of a step, so much is planned for: the rest is for what nobody can foresee.
 const PLANNED: f64 = 0.9;
 
-/// Of a surprise, so much is believed at once: all of it if a step took longer than foreseen, less if it was shorter.
-/// So the estimate lies above the noise, and a single quick step opens no gate.
-const BELIEVED_LONGER: f64 = 1.0;
-const BELIEVED_SHORTER: f64 = 0.25;
+/// How much a single measurement is doubted. A step that took longer than foreseen is believed sooner than one that was
+/// shorter, so the estimate lies above the noise.
+const DOUBT_LONGER: f64 = 0.01;
+const DOUBT_SHORTER: f64 = 0.1;
+/// By how much the costs of what a step did may have changed since the step before.
+const DRIFT: f64 = 0.001;
 
 /// Token pairs of attention that weigh, as a guess, like one page of tokens.
 const PAIRS_A_PAGE: f64 = 16_384.0;
@@ -41,7 +43,7 @@ impl StepWork {
         self.prefill_pairs += tokens * start + tokens * (tokens + 1) / 2;
     }
 
-    /// In units that weigh roughly alike, so that a surprise is blamed on what there was most of.
+    /// In units that weigh roughly alike.
     fn features(&self) -> [f64; FEATURES] {
         [
             1.0,
@@ -55,34 +57,53 @@ impl StepWork {
 
 const FEATURES: usize = 5;
 
-/// Seconds that each unit of work costs; the first is what a step costs in any case.
+/// What each unit of work costs; the first is what a step costs in any case.
 #[derive(Debug, Clone, Copy)]
-struct StepCost([f64; FEATURES]);
+struct StepCost {
+    seconds: [f64; FEATURES],
+    /// How uncertain they are, and how much they depend on each other: the covariance.
+    uncertainty: [[f64; FEATURES]; FEATURES],
+}
 
 impl StepCost {
-    fn of(&self, work: &StepWork) -> f64 {
-        work.features().iter().zip(self.0).map(|(amount, seconds)| amount * seconds).sum()
+    fn new(seconds: [f64; FEATURES]) -> Self {
+        let mut uncertainty = [[0.0; FEATURES]; FEATURES];
+        (0..FEATURES).for_each(|i| uncertainty[i][i] = 1.0);
+        Self { seconds, uncertainty }
     }
 
-    /// Takes the smallest change of all costs that explains the part of the surprise that is believed (normalised least
-    /// mean squares): what a step had nothing of learns nothing from it.
+    fn of(&self, work: &StepWork) -> f64 {
+        dot(&work.features(), &self.seconds)
+    }
+
+    /// One turn of a Kalman filter: a surprise is blamed on what is uncertain and what there was much of. What a step
+    /// had nothing of learns nothing from it and is not forgotten, however long no prompt comes.
     fn learn(&mut self, work: &StepWork, seconds: f64) {
-        let surprise = seconds - self.of(work);
-        let believed = surprise * if surprise > 0.0 { BELIEVED_LONGER } else { BELIEVED_SHORTER };
         let features = work.features();
-        let size: f64 = features.iter().map(|amount| amount * amount).sum();
-        for (cost, amount) in self.0.iter_mut().zip(features) {
-            *cost = (*cost + believed * amount / size).max(0.0);
+        let size = dot(&features, &features);
+        let surprise = seconds - self.of(work);
+        let spread = self.uncertainty.map(|row| dot(&row, &features));
+        let doubt = if surprise > 0.0 { DOUBT_LONGER } else { DOUBT_SHORTER };
+        let total = dot(&spread, &features).max(0.0) + doubt;
+        for i in 0..FEATURES {
+            self.seconds[i] = (self.seconds[i] + surprise * spread[i] / total).max(0.0);
+            for j in 0..FEATURES {
+                self.uncertainty[i][j] += DRIFT * features[i] * features[j] / size - spread[i] * spread[j] / total;
+            }
         }
     }
 
     /// Tokens after `start` others that cost `seconds` beside what a step costs anyway: the positive root of
     /// `pair/2 t^2 + (token + pair start) t = seconds`, in the form that knows no cancellation.
     fn tokens_for(&self, seconds: f64, start: usize) -> f64 {
-        let pair = self.0[2] / PAIRS_A_PAGE;
-        let first = self.0[1] / PAGE_SIZE as f64 + pair * (start as f64 + 0.5);
+        let pair = self.seconds[2] / PAIRS_A_PAGE;
+        let first = self.seconds[1] / PAGE_SIZE as f64 + pair * (start as f64 + 0.5);
         2.0 * seconds / (first + (first * first + 2.0 * pair * seconds).sqrt())
     }
+}
+
+fn dot(a: &[f64; FEATURES], b: &[f64; FEATURES]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
 /// The prompt tokens of a step, bounded by number and by time.
@@ -102,7 +123,7 @@ impl StepBudget {
     pub fn new(most: usize, limit: Option<Duration>) -> Self {
         let limit = limit.map(|limit| limit.as_secs_f64());
         let planned = limit.unwrap_or_default() * PLANNED;
-        Self { most, limit, cost: StepCost([planned / 2.0, planned / 2.0, 0.0, 0.0, 0.0]) }
+        Self { most, limit, cost: StepCost::new([planned / 2.0, planned / 2.0, 0.0, 0.0, 0.0]) }
     }
 
     /// The longest chunk of a prompt, after `start` of its tokens, that a step can take beside `work`; at least one page
@@ -150,7 +171,13 @@ mod tests {
         }
 
         /// Runs a prompt of `len` tokens after `cached` others beside `decodes` sequences; tokens and time of each step.
-        fn prefill(&self, budget: &mut StepBudget, cached: usize, len: usize, decodes: usize) -> Vec<(usize, Duration)> {
+        fn prefill(
+            &self,
+            budget: &mut StepBudget,
+            cached: usize,
+            len: usize,
+            decodes: usize,
+        ) -> Vec<(usize, Duration)> {
             let (mut steps, mut done) = (Vec::new(), 0);
             while done < len {
                 let mut work = StepWork::default();

@@ -33,7 +33,8 @@ impl ModelRunner for SumRunner {
                 self.kv[place(slice.start + i)] = token.0;
             }
             if slice.wants_logits {
-                let all: Vec<u32> = (0..slice.start + slice.tokens.len()).map(|position| self.kv[place(position)]).collect();
+                let all: Vec<u32> =
+                    (0..slice.start + slice.tokens.len()).map(|position| self.kv[place(position)]).collect();
                 let mut row = vec![0.0; 100];
                 row[next(&all) as usize] = 1.0;
                 values.extend(row);
@@ -95,6 +96,8 @@ pub(super) const ROOMY: SchedulerConfig = SchedulerConfig {
     chunked_prefill_size: 8,
     max_step_time: None,
     prefix_cache: PrefixCache::On,
+    policy: SchedulePolicy::Fcfs,
+    priorities: Priorities::Off,
     max_running_requests: 4,
     max_queued_requests: 4,
     max_total_tokens: 1024,
@@ -109,6 +112,7 @@ pub(super) fn request(rid: &str, prompt: &[u32], max_new_tokens: u32) -> Schedul
         input_ids: prompt.iter().copied().map(TokenId).collect(),
         sampling_params,
         top_logprobs: None,
+        priority: None,
     };
     SchedulerInput::Message(HttpWorkerIpc::new("w"), Box::new(Envelope::now(ToEngine::Generate(input))))
 }
@@ -121,6 +125,7 @@ pub(super) fn probe() -> (Rid, SchedulerInput) {
         input_ids: vec![TokenId(0)],
         sampling_params: SamplingParams::probe(),
         top_logprobs: None,
+        priority: None,
     };
     (probe.rid(), SchedulerInput::Message(HttpWorkerIpc::new("w"), Box::new(Envelope::now(ToEngine::Generate(input)))))
 }
@@ -150,11 +155,26 @@ impl Bench {
     }
 
     pub(super) fn outputs(&self, rid: &str) -> Vec<TokenIdOutput> {
+        self.all_outputs().filter(|output| output.rid.as_str() == rid).cloned().collect()
+    }
+
+    /// Who got something, in order.
+    pub(super) fn news(&self) -> Vec<String> {
+        self.all_outputs().map(|output| output.rid.to_string()).collect()
+    }
+
+    /// Who ended, in order.
+    pub(super) fn finished(&self) -> Vec<String> {
+        let ended = self.all_outputs().filter(|output| output.finish_reason.is_some());
+        ended.map(|output| output.rid.to_string()).collect()
+    }
+
+    fn all_outputs(&self) -> impl Iterator<Item = &TokenIdOutput> {
         let batches = self.sent.0.iter().filter_map(|(_, msg)| match msg {
             FromEngine::Output(EngineOutput::BatchTokenId(batch)) => Some(&batch.outputs),
             _ => None,
         });
-        batches.flatten().filter(|output| output.rid.as_str() == rid).cloned().collect()
+        batches.flatten()
     }
 
     pub(super) fn text(&self, rid: &str) -> Vec<u32> {

@@ -16,6 +16,7 @@ pub struct VitalsPage {
     /// Nanoseconds; 0 for none.
     last_batch_result: AtomicU64,
     retractions: AtomicU64,
+    preemptions: AtomicU64,
     inbox: AtomicU32,
     waiting: AtomicU32,
     running: AtomicU32,
@@ -73,7 +74,12 @@ impl VitalsPage {
         self.inbox.fetch_sub(saturate(count), Relaxed);
     }
 
-    /// A running request gave its KV pages back.
+    /// A running request gave its place to another of higher priority.
+    pub fn preempted(&self) {
+        self.preemptions.fetch_add(1, Relaxed);
+    }
+
+    /// A running request gave its KV pages back, because there were no more.
     pub fn retracted(&self) {
         self.retractions.fetch_add(1, Relaxed);
     }
@@ -125,6 +131,7 @@ impl VitalsPage {
             kv_used_tokens: self.kv_used_tokens.load(Relaxed),
             outbox: saturate(outbox),
             retractions: self.retractions.load(Relaxed),
+            preemptions: self.preemptions.load(Relaxed),
             last_turn: MonoNanos(self.last_turn.load(Relaxed)),
             kv_evictable_tokens: self.kv_evictable_tokens.load(Relaxed),
             kv_evicted_tokens: self.kv_evicted_tokens.load(Relaxed),

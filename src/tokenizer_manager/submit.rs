@@ -30,6 +30,8 @@ pub struct GenerateReqInput {
     pub max_new_tokens: Option<u32>,
     /// `Some(n)`: logprobs of the output tokens and their `n` likeliest rivals.
     pub top_logprobs: Option<u32>,
+    /// Who goes first; refused unless the engine knows priorities.
+    pub priority: Option<i64>,
     /// Which API it came by, for metrics.
     pub endpoint: RequestEndpoint,
 }
@@ -103,6 +105,9 @@ impl TokenizerManager {
     pub async fn generate_request(&self, request: GenerateReqInput) -> Result<RequestStream, SubmitError> {
         let began = MonoNanos::now();
         let model = self.model()?;
+        if request.priority.is_some() && !model.limits.priority_scheduling {
+            return Err(no_priorities());
+        }
         let input_ids = tokenize(&model, request.prompt).await?;
         let mut sampling_params = request.sampling_params;
         sampling_params.max_new_tokens =
@@ -113,6 +118,7 @@ impl TokenizerManager {
             input_ids,
             sampling_params,
             top_logprobs: request.top_logprobs,
+            priority: request.priority,
         };
         self.submit(input, Some(request.endpoint), began)
     }
@@ -128,6 +134,7 @@ impl TokenizerManager {
             input_ids: vec![TokenId(0)],
             sampling_params: SamplingParams::probe(),
             top_logprobs: None,
+            priority: None,
         };
         self.submit(input, None, began)
     }
@@ -205,6 +212,12 @@ fn refusal(refused: &Refused, rid: &Rid) -> SubmitError {
             SubmitError::QueueFull(format!("{limit} requests are live on this frontend; try again later"))
         }
     }
+}
+
+fn no_priorities() -> SubmitError {
+    let message =
+        "priority is given, but this server runs without --enable-priority-scheduling; leave it out".to_owned();
+    SubmitError::Invalid { param: "priority".to_owned(), message }
 }
 
 /// Ids of the prompt, each one within the vocabulary, at least one.

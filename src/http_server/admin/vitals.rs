@@ -80,6 +80,7 @@ impl ReadVitals for FrontendVitals {
             ipc_to_engine: manager.to_engine_depth() as u64,
             ipc_to_frontend: present.outbox.into(),
             retractions: heartbeat.retractions,
+            preemptions: heartbeat.preemptions,
             request_table: manager.table_len() as u64,
             flights: manager.ledger().under_way() as u64,
             paused: engine.paused,

@@ -28,6 +28,7 @@ pub struct GenerateBody {
     pub logprob_start_len: Option<i64>,
     pub return_text_in_logprobs: Option<bool>,
     pub token_ids_logprob: Option<Value>,
+    pub priority: Option<i64>,
     pub input_embeds: Option<Value>,
     pub image_data: Option<Value>,
     pub video_data: Option<Value>,
@@ -90,6 +91,7 @@ impl GenerateBody {
                 sampling_params: sampling.params,
                 max_new_tokens: sampling.max_new_tokens,
                 top_logprobs,
+                priority: self.priority,
                 endpoint: RequestEndpoint::Generate,
             };
             samples(request, sampling.n, &mut requests)?;

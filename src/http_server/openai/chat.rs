@@ -37,13 +37,14 @@ pub async fn chat_completions(
     body.refuse_unsupported()?;
     let sampling = fields.check(RequestEndpoint::ChatCompletions, model.info.vocab_size)?;
     let (delivery, top_logprobs) = (body.delivery()?, body.top_logprobs()?);
-    let rid = caller_rid(body.rid.as_deref())?;
+    let (rid, priority) = (caller_rid(body.rid.as_deref())?, body.priority);
     let request = GenerateReqInput {
         rid: rid.clone(),
         prompt: render(Arc::clone(&model), body.messages()?).await?,
         sampling_params: sampling.params,
         max_new_tokens: sampling.max_new_tokens,
         top_logprobs,
+        priority,
         endpoint: RequestEndpoint::ChatCompletions,
     };
     let mut requests = Vec::new();

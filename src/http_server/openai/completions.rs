@@ -39,7 +39,9 @@ pub async fn completions(
     let (delivery, top_logprobs, echo) = (body.delivery()?, body.top_logprobs()?, body.echo.unwrap_or(false));
     let rid = caller_rid(body.rid.as_deref())?;
     let n = sampling.n as usize;
-    let requests = requests(&rid, body.prompts(&model)?, &sampling, top_logprobs)?;
+    let priority = body.priority;
+    let mut requests = requests(&rid, body.prompts(&model)?, &sampling, top_logprobs)?;
+    requests.iter_mut().for_each(|request| request.priority = priority);
     let reply = Reply { id: format!("cmpl-{rid}"), created: unix_seconds_now(), model, n };
 
     let texts: Vec<Option<String>> = requests.iter().map(|r| if echo { text(&r.prompt) } else { None }).collect();
@@ -77,6 +79,7 @@ fn requests(
             sampling_params: sampling.params.clone(),
             max_new_tokens: sampling.max_new_tokens,
             top_logprobs,
+            priority: None,
             endpoint: RequestEndpoint::Completions,
         };
         samples(request, sampling.n, &mut requests)?;

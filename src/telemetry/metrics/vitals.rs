@@ -104,6 +104,8 @@ pub struct Vitals {
     pub ipc_to_frontend: u64,
     /// Requests that had to give their KV pages back, since the start of the engine.
     pub retractions: u64,
+    /// Requests that had to give their places to others of higher priority, since the start of the engine.
+    pub preemptions: u64,
     /// Requests and probes that this frontend waits for.
     pub request_table: u64,
     /// Requests and probes whose hops are being kept.
@@ -148,6 +150,7 @@ impl Default for Vitals {
             ipc_to_engine: 0,
             ipc_to_frontend: 0,
             retractions: 0,
+            preemptions: 0,
             request_table: 0,
             flights: 0,
             paused: false,

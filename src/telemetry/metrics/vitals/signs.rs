@@ -200,6 +200,13 @@ pub(super) const SIGNS: &[Sign<Vitals>] = &[
         read: |vitals| count(vitals.retractions),
     },
     Sign {
+        name: "radiosonde_num_preemptions_total",
+        help: "Requests that had to give their places to others of higher priority, and go on later \
+               (--enable-priority-scheduling).",
+        kind: MetricType::COUNTER,
+        read: |vitals| count(vitals.preemptions),
+    },
+    Sign {
         name: "radiosonde_request_table_size",
         help: "Requests and probes that this frontend waits for.",
         kind: MetricType::GAUGE,
