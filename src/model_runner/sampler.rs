@@ -251,7 +251,10 @@ mod tests {
             got.sort_unstable();
             want.sort_unstable();
             let differ = got.len().abs_diff(want.len());
-            assert!(differ <= 1 && got.iter().filter(|token| !want.contains(token)).count() <= 1, "seed {seed} {params:?}");
+            assert!(
+                differ <= 1 && got.iter().filter(|token| !want.contains(token)).count() <= 1,
+                "seed {seed} {params:?}"
+            );
         }
     }
 

@@ -4,6 +4,7 @@ mod abort;
 mod bodies;
 mod chat;
 mod limits;
+mod scheduling;
 mod streaming;
 
 use reqwest::{Method, Response};

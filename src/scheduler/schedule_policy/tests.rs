@@ -100,7 +100,9 @@ fn a_place_is_taken_only_by_who_is_far_ahead() {
     let check = |priority, preempts: bool| {
         let mut bench = bench(BY_PRIORITY);
         bench.step(vec![vec![with_priority("low", &[1; 20], 30, Some(0))]]);
-        (0..5).for_each(|_| drop(bench.step(vec![])));
+        for _ in 0..5 {
+            bench.step(vec![]);
+        }
         bench.run(vec![with_priority("other", &[2; 20], 3, Some(priority))]);
         let retracted = bench.outputs("low").last().unwrap().num_retractions;
         assert_eq!(retracted, u32::from(preempts), "priority {priority}");
