@@ -224,7 +224,7 @@ mod tests {
         let total: f64 = kept.iter().map(weight).sum();
         let mut before = 0.0;
         kept.retain(|entry| {
-            let needed = before < total * f64::from(params.top_p);
+            let needed = params.top_p >= 1.0 || before < total * f64::from(params.top_p);
             before += weight(entry);
             needed && weight(entry) >= f64::from(params.min_p)
         });

@@ -8,6 +8,7 @@ use super::outbox::Outbox;
 use super::request::Request;
 use crate::config::SchedulePolicy;
 use crate::io_struct::{AbortKind, EngineEvent, FromEngine, Purpose};
+use crate::model_runner::PAGE_SIZE;
 use crate::telemetry::labels::Hop;
 
 /// A longer queue is served first come, first served, whatever the policy: to compare that many prompts with the cache
@@ -90,18 +91,18 @@ impl Scheduler {
     pub(super) fn preempt_for_head(&mut self, out: &mut dyn Outbox) {
         let Priorities::On { preemption_threshold, .. } = self.config.priorities else { return };
         let Some(head) = self.waiting.front() else { return };
+        let lacking = self.kv_lacking_tokens() / PAGE_SIZE;
         let (mut places, mut pages) = (self.config.max_running_requests - self.running.len(), 0);
-        let lacking = self.kv_lacking_tokens() / crate::model_runner::PAGE_SIZE;
-        let enough = |places, pages| places > 0 && pages >= lacking;
         let mut victims = 0;
         for request in self.running.iter().rev() {
             let goes = head.rank.ahead_of(request.rank) > i64::from(preemption_threshold);
-            if enough(places, pages) || !goes {
+            if !goes || (places > 0 && pages >= lacking) {
                 break;
             }
-            (victims, places, pages) = (victims + 1, places + 1, pages + request.pages.pages().len());
+            let with_its_slack = request.pages.pages().len() + 1;
+            (victims, places, pages) = (victims + 1, places + 1, pages + with_its_slack);
         }
-        if enough(places, pages) {
+        if places > 0 && pages >= lacking {
             for _ in 0..victims {
                 self.vitals.preempted();
                 self.retract_last(out);
