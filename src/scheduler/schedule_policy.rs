@@ -66,16 +66,19 @@ impl Rank {
     }
 }
 
-/// Puts `request` into the queue, which is in order of rank.
+/// Puts `request` into the queue by its rank; a policy with another order makes it before it serves the queue.
 pub fn enqueue(waiting: &mut VecDeque<Request>, request: Request) {
     let place = waiting.partition_point(|other| other.rank < request.rank);
     waiting.insert(place, request);
 }
 
 impl Scheduler {
-    /// Puts the queue into the order in which it is to be served. Nobody is passed over twice by first come, first
-    /// served: who comes later stands behind.
+    /// Puts the queue into the order in which it is to be served; first come, first served, it is in that already.
     pub(super) fn order_waiting(&mut self) {
+        let is_full = self.running.len() >= self.config.max_running_requests;
+        if is_full && self.config.priorities == Priorities::Off {
+            return; // nobody gets a place, and nobody makes one
+        }
         let waiting = self.waiting.make_contiguous();
         match self.config.policy {
             SchedulePolicy::Lpm if waiting.len() <= LPM_QUEUE_LIMIT => waiting.sort_by_cached_key(|request| {

@@ -122,15 +122,15 @@ fn pages_are_taken_only_if_they_are_enough() {
     let check = |len, preempted: [u32; 2]| {
         let mut bench = bench(small);
         bench.step(vec![vec![
-            with_priority("first", &[1; 33], 9, Some(50)),
-            with_priority("low", &[2; 17], 9, Some(0)),
+            with_priority("first", &[1; 33], 30, Some(50)),
+            with_priority("low", &[2; 17], 3, Some(0)),
         ]]);
         bench.run(vec![with_priority("urgent", &vec![3; len], 1, Some(55))]);
         let retracted = ["first", "low"].map(|rid| bench.outputs(rid).last().unwrap().num_retractions);
         assert_eq!(retracted, preempted, "{len} tokens");
     };
     check(30, [0, 1]);
-    check(60, [0, 0]);
+    check(60, [0, 0]); // those of the low one would not do, so it runs to its end
 }
 
 #[test]

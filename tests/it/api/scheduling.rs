@@ -62,10 +62,9 @@ async fn a_server_without_a_cache_computes_everything() {
 #[tokio::test]
 async fn a_priority_is_refused_where_there_are_none() {
     let server = Server::start(&["--model=scripted"]).await;
-    let chat = json!({"model": "default", "messages": [{"role": "user", "content": "a"}], "priority": 1});
     let completion = json!({"model": "default", "prompt": "a", "priority": -1});
     let generate = json!({"text": "a", "priority": 0});
-    for (path, body) in [("/generate", generate), ("/v1/completions", completion), ("/v1/chat/completions", chat)] {
+    for (path, body) in [("/generate", generate), ("/v1/completions", completion)] {
         let (status, answer) = post(&server, path, body).await;
         assert_eq!((status, &error(&answer)["param"]), (400, &json!("priority")), "{path}");
         assert!(error(&answer)["message"].as_str().unwrap().contains("--enable-priority-scheduling"), "{answer}");
