@@ -3,11 +3,7 @@ ARG RUST=1.95-slim-bookworm
 ARG DEBIAN=12.12-slim
 
 FROM rust:${RUST} AS builder
-# CPU inference lives from the vector units. x86-64-v3 (AVX2) is what every x86 server since about 2015 has; name the
-# CPU that you run on for the best speed, as in --build-arg TARGET_CPU=icelake-server.
-ARG TARGET_CPU=x86-64-v3
-ENV RUSTFLAGS="-C target-cpu=${TARGET_CPU}" \
-    CARGO_PROFILE_RELEASE_INCREMENTAL=false \
+ENV CARGO_PROFILE_RELEASE_INCREMENTAL=false \
     CARGO_PROFILE_RELEASE_STRIP=debuginfo
 WORKDIR /src
 COPY . .

@@ -1,186 +1,132 @@
-//! Tokens per second of a forward pass, as a ratio against candle-transformers' `quantized_llama` in the same run.
+//! Forward passes and the machine's limits, measured case by case: the engine's half of `benches/compare`.
 //!
-//! The model is the default one, fetched if need be; `RADIOSONDE_BENCH_THREADS` are our threads,
-//! `RADIOSONDE_BENCH_ALONE=1` leaves candle out.
+//! `cargo bench --bench forward -- --threads 2 prefill:512 decode:8:128` prints one JSON line for the model and one for each
+//! case; without cases they come from standard input, a line each, so that a driver can alternate between engines. The
+//! model is the default one, fetched if need be. `--engine candle` runs candle-transformers' `quantized_llama` instead.
+
+#[path = "forward/candle.rs"]
+mod candle;
+#[path = "forward/case.rs"]
+mod case;
+#[path = "forward/ours.rs"]
+mod ours;
+#[path = "forward/roofline.rs"]
+mod roofline;
 
 use std::error::Error;
-use std::path::{Path, PathBuf};
+use std::io::BufRead;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use candle_core::quantized::gguf_file::Content;
-use candle_core::{Device, Tensor};
-use candle_transformers::models::quantized_llama::ModelWeights;
+use candle::Candle;
+use case::Case;
+use clap::{Parser, ValueEnum};
+use ours::Ours;
 use radiosonde::io_struct::TokenId;
-use radiosonde::model_runner::llama::LlamaRunner;
-use radiosonde::model_runner::weights::{LoadOptions, load};
-use radiosonde::model_runner::{ModelRunner, PAGE_SIZE, PageId, SequenceSlice};
+use serde_json::{Value, json};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
-/// A measurement is repeated for this long, and the fastest run counts: the machine may be shared.
-const PATIENCE: Duration = Duration::from_secs(2);
+#[derive(Debug, Parser)]
+struct Args {
+    /// `prefill:<tokens>[:<start>]`, `decode:<streams>:<context>`, `mixed:<chunk>:<streams>:<context>`, `bandwidth:<MiB>`
+    /// or `int8`. Default: one a line from standard input.
+    cases: Vec<Case>,
+    /// A GGUF file. Default: the server's default model.
+    #[arg(long)]
+    model: Option<PathBuf>,
+    /// Default: one for each core that this process may use.
+    #[arg(long)]
+    threads: Option<usize>,
+    #[arg(long, value_enum, default_value = "radiosonde")]
+    engine: Engine,
+    /// Size of the KV pool in tokens.
+    #[arg(long, default_value_t = 16_384)]
+    max_total_tokens: u32,
+    /// How long a case is repeated.
+    #[arg(long, default_value_t = 1.0)]
+    seconds: f64,
+    /// Set by cargo; without it (`cargo test --benches`) nothing is measured.
+    #[arg(long, hide = true)]
+    bench: bool,
+}
 
-const POOL_TOKENS: u32 = 16_384;
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Engine {
+    Radiosonde,
+    Candle,
+}
+
+/// What runs the passes.
+trait Passes {
+    /// What was loaded, for the first line.
+    fn describe(&self) -> Outcome<Value>;
+
+    /// Gets the case ready, then returns one pass, to be repeated, that says how long it took.
+    fn prepare<'a>(&'a mut self, case: &Case) -> Outcome<Box<dyn FnMut() -> Outcome<Duration> + 'a>>;
+}
 
 fn main() -> Outcome<()> {
-    // `cargo test --benches` asks for a quick pass only.
-    if !std::env::args().any(|arg| arg == "--bench") {
+    let args = Args::parse();
+    if !args.bench {
         return Ok(());
     }
-    let path = model_path()?;
-    let threads = std::env::var("RADIOSONDE_BENCH_THREADS").ok().map(|text| text.parse()).transpose()?;
-    let options = LoadOptions { context_length: None, max_total_tokens: POOL_TOKENS, threads };
-    let mut ours = load(&path, &options)?;
-    say(&format!("load {:.2} s, weights {} MB", ours.info().load_seconds, ours.weight_bytes() / 1_000_000));
-    say(&format!("resident {} MB", resident_mb()));
-    let mut candle = match std::env::var_os("RADIOSONDE_BENCH_ALONE") {
-        Some(_) => None,
-        None => Some(Candle::load(&path)?),
+    let model = args.model.clone().map_or_else(radiosonde::model_hub::default_model, Ok)?;
+    let threads = args.threads.map_or_else(|| std::thread::available_parallelism().map(Into::into), Ok)?;
+    let mut engine: Box<dyn Passes> = match args.engine {
+        Engine::Radiosonde => Box::new(Ours::load(&model, threads, args.max_total_tokens)?),
+        Engine::Candle => Box::new(Candle::load(&model)?),
     };
-    for len in [128, 512] {
-        let theirs = candle.as_mut().map(|candle| candle.prefill(len)).transpose()?;
-        report(&format!("prefill {len}"), len, prefill(&mut ours, len, 0)?, theirs);
+    say(&engine.describe()?);
+    let patience = Duration::from_secs_f64(args.seconds);
+    let mut run = |case: &Case| say(&answer(case, measure(engine.as_mut(), case, threads, patience)));
+    if !args.cases.is_empty() {
+        args.cases.iter().for_each(run);
+        return Ok(());
     }
-    for streams in [1, 8, 32] {
-        let time = decode(&mut ours, streams, 128)?;
-        let alone = candle.as_mut().filter(|_| streams == 1);
-        let theirs = alone.map(|candle| candle.decode(128)).transpose()?;
-        report(&format!("decode {streams} at context 128"), streams, time, theirs);
-    }
-    fill(&mut ours, 8192)?;
-    say(&format!("resident {} MB, candle counted, with a KV pool of 8192 tokens filled", resident_mb()));
-    for (len, start) in [(128, 0), (32, 6000), (64, 6000), (128, 6000)] {
-        report(&format!("chunk of {len} at context {start}"), len, prefill(&mut ours, len, start)?, None);
-    }
-    report("decode 1 at context 6000", 1, decode(&mut ours, 1, 6000)?, None);
-    for (len, context) in [(32, 6000), (64, 6000), (128, 6000), (32, 8000), (64, 8000)] {
-        let what = format!("chunk of {len} and 8 decodes at {context}");
-        report(&what, len + 8, mixed(&mut ours, len, 8, context)?, None);
+    for line in std::io::stdin().lock().lines() {
+        run(&line?.parse()?);
     }
     Ok(())
 }
 
 #[expect(clippy::print_stdout, reason = "the result")]
-fn say(line: &str) {
+fn say(line: &Value) {
     println!("{line}");
 }
 
-fn report(what: &str, tokens: usize, ours: Duration, theirs: Option<Duration>) {
-    let rate = |time: Duration| tokens as f64 / time.as_secs_f64();
-    let against = theirs.map(|theirs| {
-        let ratio = theirs.as_secs_f64() / ours.as_secs_f64();
-        format!(", candle {:8.1} tokens/s, ratio {ratio:.1}", rate(theirs))
-    });
-    let ms = ours.as_secs_f64() * 1e3;
-    say(&format!("{what:34} {:8.1} tokens/s {ms:8.2} ms{}", rate(ours), against.unwrap_or_default()));
-}
-
-fn model_path() -> Outcome<PathBuf> {
-    Ok(radiosonde::model_hub::default_model()?)
-}
-
-fn fastest(mut run: impl FnMut() -> Outcome<Duration>) -> Outcome<Duration> {
-    let began = Instant::now();
-    let mut best = run()?;
-    while began.elapsed() < PATIENCE {
-        best = best.min(run()?);
+fn answer(case: &Case, times: Outcome<Vec<f64>>) -> Value {
+    match times {
+        Ok(seconds) => json!({"case": case.to_string(), "units": case.units(), "seconds": seconds}),
+        Err(error) => json!({"case": case.to_string(), "error": error.to_string()}),
     }
-    Ok(best)
+}
+
+/// Seconds of each repetition. The first one warms up, unless it takes all the time by itself.
+fn measure(engine: &mut dyn Passes, case: &Case, threads: usize, patience: Duration) -> Outcome<Vec<f64>> {
+    let mut pass: Box<dyn FnMut() -> Outcome<Duration>> = match *case {
+        Case::Bandwidth { mib } => roofline::bandwidth(mib, threads),
+        Case::Int8 => roofline::int8(threads),
+        ref forward => engine.prepare(forward)?,
+    };
+    let first = pass()?;
+    let mut seconds = Vec::new();
+    let began = Instant::now();
+    while first < patience && (seconds.is_empty() || began.elapsed() < patience) {
+        seconds.push(pass()?.as_secs_f64());
+    }
+    if seconds.is_empty() {
+        seconds.push(first.as_secs_f64());
+    }
+    Ok(seconds)
 }
 
 fn tokens(len: usize) -> Vec<TokenId> {
     (0..len).map(|i| TokenId(1000 + (i * 7919 % 40_000) as u32)).collect()
 }
 
-fn pages(first: usize, tokens: usize) -> Vec<PageId> {
-    (first..first + tokens.div_ceil(PAGE_SIZE)).map(|page| PageId(page as u32)).collect()
-}
-
-/// Writes the pool up to `len` tokens: memory that has never been written is one page of zeros, and reads too fast.
-fn fill(runner: &mut LlamaRunner, len: usize) -> Outcome<()> {
-    let (tokens, pages) = (tokens(len), pages(0, len));
-    for (chunk, tokens) in tokens.chunks(64).enumerate() {
-        runner.forward(&[SequenceSlice { tokens, start: chunk * 64, pages: &pages, wants_logits: false }])?;
-    }
-    Ok(())
-}
-
-/// One chunk of `len` tokens after `start` others.
-fn prefill(runner: &mut LlamaRunner, len: usize, start: usize) -> Outcome<Duration> {
-    let (tokens, pages) = (tokens(len), pages(0, start + len));
-    fastest(|| {
-        let began = Instant::now();
-        runner.forward(&[SequenceSlice { tokens: &tokens, start, pages: &pages, wants_logits: true }])?;
-        Ok(began.elapsed())
-    })
-}
-
-/// One token for each of `streams` sequences of `context` tokens.
-fn decode(runner: &mut LlamaRunner, streams: usize, context: usize) -> Outcome<Duration> {
-    let tokens = tokens(streams);
-    let pages: Vec<_> = (0..streams).map(|stream| pages(stream * (context / PAGE_SIZE + 1), context + 1)).collect();
-    let slices: Vec<_> = tokens.chunks(1).zip(&pages).collect();
-    let slices: Vec<_> = slices
-        .iter()
-        .map(|(tokens, pages)| SequenceSlice { tokens, start: context, pages, wants_logits: true })
-        .collect();
-    fastest(|| {
-        let began = Instant::now();
-        runner.forward(&slices)?;
-        Ok(began.elapsed())
-    })
-}
-
-/// One chunk of `len` tokens and one token of each of `streams` sequences, all after the same `context` tokens.
-fn mixed(runner: &mut LlamaRunner, len: usize, streams: usize, context: usize) -> Outcome<Duration> {
-    let (tokens, pages) = (tokens(len), pages(0, context + len));
-    let chunk = SequenceSlice { tokens: &tokens, start: context, pages: &pages, wants_logits: true };
-    let stream = SequenceSlice { tokens: &tokens[..1], ..chunk };
-    let mut slices = vec![stream; streams];
-    slices.push(chunk);
-    fastest(|| {
-        let began = Instant::now();
-        runner.forward(&slices)?;
-        Ok(began.elapsed())
-    })
-}
-
-struct Candle(ModelWeights);
-
-impl Candle {
-    fn load(path: &Path) -> Outcome<Self> {
-        let mut file = std::fs::File::open(path)?;
-        let content = Content::read(&mut file)?;
-        Ok(Self(ModelWeights::from_gguf(content, &mut file, &Device::Cpu)?))
-    }
-
-    fn run(&mut self, tokens: &[TokenId], start: usize) -> Outcome<Duration> {
-        let ids: Vec<u32> = tokens.iter().map(|token| token.0).collect();
-        let input = Tensor::new(ids.as_slice(), &Device::Cpu)?.unsqueeze(0)?;
-        let began = Instant::now();
-        self.0.forward(&input, start)?;
-        Ok(began.elapsed())
-    }
-
-    fn prefill(&mut self, len: usize) -> Outcome<Duration> {
-        let tokens = tokens(len);
-        fastest(|| self.run(&tokens, 0))
-    }
-
-    fn decode(&mut self, context: usize) -> Outcome<Duration> {
-        self.run(&tokens(context), 0)?;
-        let mut position = context;
-        fastest(|| {
-            position += 1;
-            self.run(&tokens(1), position - 1)
-        })
-    }
-}
-
-/// Memory of this process in use, in MB of 10^6 bytes.
-fn resident_mb() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
-    kib.unwrap_or(0) * 1024 / 1_000_000
+/// Memory of this process in use, in bytes.
+fn resident_bytes() -> Outcome<u64> {
+    let status = procfs::process::Process::myself()?.status()?;
+    Ok(status.vmrss.unwrap_or(0) * 1024)
 }

@@ -17,7 +17,7 @@ pub use duration::{parse_duration, parse_duration_or_zero};
 pub use scheduler::{SchedulePolicy, SchedulerArgs};
 pub use telemetry::{LogArgs, LogFormat, MetricsAlias, OtlpProtocol, Ratio, TelemetryArgs};
 
-use crate::io_struct::Fault;
+use crate::io_struct::{Fault, KernelBackend};
 
 /// The command line. Every flag can also be given as an environment variable.
 #[derive(Debug, Parser)]
@@ -152,9 +152,12 @@ pub struct ModelArgs {
     /// The most tokens of one request, prompt and output together; at most and by default what the model was made for.
     #[arg(long, value_name = "TOKENS", env = "RADIOSONDE_CONTEXT_LENGTH")]
     pub context_length: Option<u32>,
-    /// Compute threads. Default: one for each core that this process may use.
+    /// Compute threads. Default: one for each physical core that this process may use.
     #[arg(long, value_name = "N", env = "RADIOSONDE_THREADS")]
     pub threads: Option<usize>,
+    /// Instructions that the kernels of a forward pass use. Default: the fastest that this machine has.
+    #[arg(long, value_name = "NAME", env = "RADIOSONDE_KERNELS")]
+    pub kernels: Option<KernelBackend>,
 }
 
 /// What HTTP serves.

@@ -3,6 +3,7 @@
 pub mod ids;
 pub mod engine_event;
 pub mod fault;
+pub mod kernel_backend;
 pub mod sampling_params;
 
 use std::path::PathBuf;
@@ -13,6 +14,7 @@ use serde::{Deserialize, Serialize};
 pub use engine_event::{EngineEvent, Heartbeat, PrefillChunk, StepInFlight, StepInfo};
 pub use fault::{Fault, FaultSide};
 pub use ids::{HttpWorkerIpc, ProbeId, Rid, TokenId};
+pub use kernel_backend::KernelBackend;
 pub use sampling_params::SamplingParams;
 
 use crate::clock::MonoNanos;
@@ -192,6 +194,10 @@ pub struct ModelInfo {
     pub eos_token_ids: Vec<TokenId>,
     /// KV pool size in tokens.
     pub max_total_tokens: u32,
+    /// Instructions that the kernels use; `None` where there are no kernels.
+    pub kernels: Option<KernelBackend>,
+    /// Weights in memory, in bytes.
+    pub weight_bytes: u64,
     /// Seconds from start of the engine to loaded.
     pub load_seconds: f64,
 }

@@ -26,7 +26,13 @@ impl ReadVitals for Steady {
 }
 
 fn served() -> ServedInfo {
-    ServedInfo { model: "m".to_owned(), architecture: "a".to_owned(), page_size: 16, num_pages: 1024 }
+    ServedInfo {
+        model: "m".to_owned(),
+        architecture: "a".to_owned(),
+        page_size: 16,
+        num_pages: 1024,
+        kernels: "portable",
+    }
 }
 
 fn fresh(vitals: Vitals) -> Metrics {

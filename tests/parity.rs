@@ -20,7 +20,7 @@ mod tiny;
 use std::path::{Path, PathBuf};
 
 use radiosonde::io_struct::TokenId;
-use radiosonde::model_runner::llama::LlamaRunner;
+use radiosonde::model_runner::ModelRunner;
 use radiosonde::model_runner::weights::{LoadOptions, load};
 
 /// The file of the default model.
@@ -29,10 +29,10 @@ fn model_path() -> PathBuf {
 }
 
 fn options(threads: usize) -> LoadOptions {
-    LoadOptions { context_length: None, max_total_tokens: 8192, threads: Some(threads) }
+    LoadOptions { context_length: None, max_total_tokens: 8192, threads: Some(threads), kernels: None }
 }
 
-fn runner(path: &Path, threads: usize) -> LlamaRunner {
+fn runner(path: &Path, threads: usize) -> Box<dyn ModelRunner> {
     load(path, &options(threads)).expect("a sound file")
 }
 

@@ -120,9 +120,25 @@ def dashed(pattern: str, color: str = RED) -> Json:
     }
 
 
+def shades(color: str, pattern: str) -> Json:
+    """Draws the series whose names match in shades of one colour, so that good and bad look it."""
+    return {"matcher": {"id": "byRegexp", "options": pattern},
+            "properties": [{"id": "color", "value": {"fixedColor": color, "mode": "shades"}}]}
+
+
+# A table of many lines is cut off below a small panel: the names alone have room, and the pointer shows the values.
+NAMES: Json = {"calcs": [], "displayMode": "list", "placement": "bottom", "showLegend": True}
+# The greatest first, with its value, beside a panel that is wide enough.
+RANKED: Json = {"calcs": ["lastNotNull"], "displayMode": "table", "placement": "right", "showLegend": True,
+                "sortBy": "Last *", "sortDesc": True}
+
+
 def lines(title: str, description: str, unit: str, *queries: Query, stacked: bool = False, bars: bool = False,
-          log: bool = False, highest: float | None = None, **more: Any) -> Panel:
-    """Values over time. Zero is always in the picture, unless the axis is logarithmic."""
+          log: bool = False, highest: float | None = None, color: str = "", legend: Json = NAMES, **more: Any) -> Panel:
+    """Values over time. Zero is always in the picture, unless the axis is logarithmic.
+
+    `color` is for a panel that has only one kind of news, bad as a rule; else each series has its own.
+    """
     custom: Json = {
         "drawStyle": "bars" if bars else "line",
         "fillOpacity": 60 if bars else 25 if stacked else 0,
@@ -132,23 +148,22 @@ def lines(title: str, description: str, unit: str, *queries: Query, stacked: boo
         "stacking": {"group": "A", "mode": "normal" if stacked else "none"},
         "scaleDistribution": {"type": "log", "log": 10} if log else {"type": "linear"},
     }
-    defaults: Json = {"color": {"mode": "palette-classic"}}
+    defaults: Json = {"color": {"fixedColor": color, "mode": "shades"} if color else {"mode": "palette-classic"}}
     if not log:
         defaults["min"] = 0
     if highest is not None:
         defaults["max"] = highest
-    options = {
-        "legend": {"calcs": ["lastNotNull", "max"], "displayMode": "table", "placement": "bottom", "showLegend": True},
-        "tooltip": {"mode": "multi", "sort": "desc"},
-    }
+    options = {"legend": legend, "tooltip": {"mode": "multi", "sort": "desc"}}
     return Panel(title, description, "timeseries", unit, list(queries), custom=custom, defaults=defaults,
                  options=options, **more)
 
 
 def stat(title: str, description: str, unit: str, *queries: Query, thresholds: Json, mappings: list[Json] | None = None,
-         **more: Any) -> Panel:
+         decimals: int | None = None, **more: Any) -> Panel:
     """The latest value, in its colour, one tile for each instance."""
     defaults: Json = {"thresholds": thresholds, "color": {"mode": "thresholds"}, "mappings": mappings or []}
+    if decimals is not None:
+        defaults["decimals"] = decimals
     options = {
         "colorMode": "background",
         "graphMode": "none",
@@ -196,17 +211,17 @@ def heatmap(title: str, description: str, unit: str, query: Query, **more: Any) 
     return Panel(title, description, "heatmap", "short", [query], custom=custom, options=options, **more)
 
 
-def table(title: str, description: str, unit: str, query: Query, *, columns: list[str], value: str, empty: str,
+def table(title: str, description: str, unit: str, query: Query, *, columns: list[str], value: str = "", empty: str,
           column_links: dict[str, list[Json]] | None = None, **more: Any) -> Panel:
-    """The latest values with their labels as columns."""
+    """The latest values with their labels as columns. Without a name for the value, the labels alone."""
     query.instant = True
-    rename = {"Value": value}
+    hidden = {"Time": True, "__name__": True, "alertstate": True, "job": "job" not in columns}
     organize = {
         "id": "organize",
         "options": {
-            "excludeByName": {"Time": True, "__name__": True, "alertstate": True, "job": "job" not in columns},
+            "excludeByName": hidden if value else hidden | {"Value": True},
             "indexByName": {name: index for index, name in enumerate([*columns, "Value"])},
-            "renameByName": rename,
+            "renameByName": {"Value": value} if value else {},
         },
     }
     overrides = [

@@ -1,7 +1,7 @@
 """The heart: which hop of the probe's path is sick, on which instance."""
 
 from .board import board, dashboard, document, runbook, traces
-from .panels import AMBER, GREEN, RED, Json, Panel, Query, dashed, lines, steps, timeline
+from .panels import AMBER, BLUE, GREEN, GREY, RANKED, RED, Json, Panel, Query, dashed, lines, shades, steps, timeline
 from .promql import increase, quantile, rate, series, share, sum_by
 from .shared import failures_over_time, failures_table, probe_success, status_timeline
 
@@ -64,6 +64,8 @@ def _probes() -> list[Panel]:
               "says where. No bars: nobody probes, and self-probes are off.",
               "reqps", Query(f"{sum_by('instance, branch, outcome', ended)} > 0",
                              "{{instance}} {{branch}} {{outcome}}"), stacked=True, bars=True, width=8,
+              overrides=[shades(GREEN, ".* ok"), shades(RED, ".* (timeout|engine_dead|error)"),
+                         shades(BLUE, ".* starting"), shades(GREY, ".* (draining|paused|shortcut|client_gone)")],
               links=[runbook("RadiosondeNotProbed")]),
         lines("Good probes, duration by branch", "How slow is a healthy probe? idle is the time of one token, busy the rest "
               "of the step in flight. Busy near the dashed limit: steps are too long, lower --max-step-time before "
@@ -75,9 +77,10 @@ def _probes() -> list[Panel]:
               links=[runbook("RadiosondeProbeSlow"), traces("Probes in Jaeger", probe__outcome="ok")]),
         lines("Evidence", "What proved life? own_answer is the probe's own way through the runtime. other_traffic is as "
               "good for the verdict, but says nothing about the probe's way: much of it with failing strict probes "
-              "(?evidence=own) points at the return path.",
+              "(?evidence=own) points at the return path. none: nothing did, or nothing was tried.",
               "reqps", Query(f"{sum_by('instance, evidence', rate('radiosonde_health_probe_evidence_total'))} > 0",
-                             "{{instance}} {{evidence}}"), stacked=True, bars=True, width=8),
+                             "{{instance}} {{evidence}}"), stacked=True, bars=True, width=8,
+              overrides=[shades(GREEN, ".* own_answer"), shades(BLUE, ".* other_traffic"), shades(RED, ".* none")]),
     ]
 
 
@@ -90,7 +93,7 @@ def _hops() -> Panel:
         "never ended counts up to the verdict. scheduler.inbox: a long or stuck step. waiting_queue: no batch forms. "
         "ipc: a side does not read. model_runner.forward: the model itself.",
         "s", Query(f"{spent} / on (instance) group_left () ({probes} > 0)", "{{hop}}"),
-        stacked=True, repeat="instance", width=24, height=9,
+        stacked=True, legend=RANKED, repeat="instance", width=24, height=10,
         links=[FAILED, document("What each hop is", "traces.md")],
     )
 

@@ -1,7 +1,7 @@
 """What users get: rates, errors, durations, and how much of the promise is used up."""
 
 from .board import board, dashboard, document, runbook, traces
-from .panels import AMBER, GREEN, RED, Json, Panel, Query, dashed, lines, stat, steps
+from .panels import AMBER, BLUE, GREEN, GREY, RED, Json, Panel, Query, dashed, lines, shades, stat, steps
 from .promql import quantile, rate, series, sum_by
 
 SCHEDULER = board("radiosonde-scheduler", "Scheduler and runtime")
@@ -18,32 +18,36 @@ def build() -> Json:
     )
 
 
-# Recorded ratio, part of events that may be bad, and what it is called: as in alerts/slo.rules.yml and docs/slo.md.
+# Recorded ratio, part of events that may be bad, what they are, and what to do: as in alerts/slo.rules.yml, docs/slo.md.
 OBJECTIVES = [
-    ("instance:radiosonde_health_probe_errors", 0.001, "probes"),
-    ("instance:radiosonde_request_errors", 0.005, "requests"),
-    ("instance:radiosonde_request_waits", 0.01, "waits"),
+    ("instance:radiosonde_health_probe_errors", 0.001, "probes", "RadiosondeProbeBudgetBurn"),
+    ("instance:radiosonde_request_errors", 0.005, "requests", "RadiosondeErrorBudgetBurn"),
+    ("instance:radiosonde_request_waits", 0.01, "waits", "RadiosondeWaitBudgetBurn"),
 ]
 
 
 def _promise() -> list[Panel]:
-    left = [Query(f"1 - {series(f'{ratio}:ratio_rate3d')} / {allowed}", f"{{{{instance}}}} {name}")
-            for ratio, allowed, name in OBJECTIVES]
-    burn = [Query(f"{series(f'{ratio}:ratio_rate1h')} / {allowed}", f"{{{{instance}}}} {name}")
-            for ratio, allowed, name in OBJECTIVES]
-    return [
-        stat("Error budget left, last three days",
-             "What is left of the promise? 100 %: nothing went wrong in three days. 0 %: as much went wrong as the objective "
-             "allows for them. Below zero: users got less than was promised, so reliability goes before features. What "
-             "each objective counts is in docs/slo.md.",
-             "percentunit", *left, thresholds=steps((None, RED), (0, AMBER), (0.25, GREEN)), width=12, height=8,
-             links=[document("Objectives", "slo.md"), runbook("RadiosondeProbeBudgetBurnSlow")]),
-        lines("Burn rate over an hour", "How fast is the budget used? At 1 it lasts exactly as long as it should. At 14.4 "
-              "(dashed) a month's budget is gone in two days: that pages, if the last five minutes agree.",
-              "none", *burn, Query("vector(14.4)", "pages"), overrides=[dashed("pages")], width=12,
-              links=[runbook("RadiosondeProbeBudgetBurnFast"), runbook("RadiosondeErrorBudgetBurnFast"),
-                     runbook("RadiosondeWaitBudgetBurnFast")]),
-    ]
+    return [_left(*objective) for objective in OBJECTIVES] + [_burn(*objective) for objective in OBJECTIVES]
+
+
+def _left(ratio: str, allowed: float, events: str, alert: str) -> Panel:
+    return stat(
+        f"Budget left for {events}, three days",
+        "What is left of the promise? 100 %: nothing went wrong in three days. 0 %: as much went wrong as the objective "
+        "allows for them. Below zero: users got less than was promised, so reliability goes before features. A server that "
+        "has been up for an hour is judged by that hour, so a short fault weighs much. What is counted is in docs/slo.md.",
+        "percentunit", Query(f"1 - {series(f'{ratio}:ratio_rate3d')} / {allowed}", "{{instance}}"),
+        thresholds=steps((None, RED), (0, AMBER), (0.25, GREEN)), decimals=1, width=8, height=5,
+        links=[document("Objectives", "slo.md"), runbook(f"{alert}Slow")])
+
+
+def _burn(ratio: str, allowed: float, events: str, alert: str) -> Panel:
+    return lines(
+        f"Burn rate for {events}, an hour",
+        "How fast is the budget used? At 1 it lasts exactly as long as it should. At 14.4 (dashed) a month's budget is gone "
+        "in two days: that pages, if the last five minutes agree.",
+        "none", Query(f"{series(f'{ratio}:ratio_rate1h')} / {allowed}", "{{instance}}"), Query("vector(14.4)", "pages"),
+        overrides=[dashed("pages")], width=8, links=[runbook(f"{alert}Fast")])
 
 
 def _requests() -> list[Panel]:
@@ -56,11 +60,15 @@ def _requests() -> list[Panel]:
         lines("How requests end", "Do they end well? stop and length are good. abort: clients leave, often because it is too "
               "slow. error: the runtime failed them; the probe path says why.",
               "reqps", Query(f"{sum_by('instance, outcome', ended)} > 0", "{{instance}} {{outcome}}"), stacked=True,
-              bars=True, width=8, links=[FAILED, runbook("RadiosondeErrorBudgetBurnFast")]),
+              bars=True, width=8,
+              overrides=[shades(GREEN, ".* (stop|length)"), shades(AMBER, ".* abort"), shades(RED, ".* error")],
+              links=[FAILED, runbook("RadiosondeErrorBudgetBurnFast")]),
         lines("Requests refused", "Whom do we turn away? invalid is the clients' business. queue_full: scale out. "
               "not_serving: routed to a server that starts, drains or is dead; does the router ask /readyz?",
               "reqps", Query(f"{sum_by('instance, reason', refused)} > 0", "{{instance}} {{reason}}"), stacked=True,
-              bars=True, width=8, links=[runbook("RadiosondeQueueNearlyFull")]),
+              bars=True, width=8,
+              overrides=[shades(GREY, ".* invalid"), shades(AMBER, ".* queue_full"), shades(RED, ".* not_serving")],
+              links=[runbook("RadiosondeQueueNearlyFull")]),
         lines("Requests in flight", "How many are being served? Rising while tokens stand still: they wait for an engine that "
               "says nothing.",
               "short", Query(series("radiosonde_requests_in_flight"), "{{instance}}"), width=12),
@@ -97,11 +105,14 @@ def _http() -> list[Panel]:
         lines("Answers by class", "What do clients see? 5xx is ours, 4xx theirs, none: they left before an answer. Health "
               "endpoints are in it: their 503 are verdicts, not errors.",
               "reqps", Query(f"{sum_by('instance, code', answered)} > 0", "{{instance}} {{code}}"), stacked=True,
-              bars=True, width=8, links=[FAILED]),
+              bars=True, width=8,
+              overrides=[shades(GREEN, ".* 2xx"), shades(BLUE, ".* 3xx"), shades(AMBER, ".* 4xx"),
+                         shades(RED, ".* 5xx"), shades(GREY, ".* none")],
+              links=[FAILED]),
         lines("5xx by route", "Which route fails? /health and /readyz: the server says that it is sick. Only one API route: a "
               "defect of it, report it with a trace.",
               "reqps", Query(f"{sum_by('instance, route', failed)} > 0",
-                             "{{instance}} {{route}}"), stacked=True, bars=True, width=8,
+                             "{{instance}} {{route}}"), stacked=True, bars=True, color=RED, width=8,
               links=[FAILED, runbook("RadiosondeErrorBudgetBurnFast")]),
         lines("Duration by route, p95", "Which route is slow, to the last byte? /readyz, /livez and /metrics take "
               "milliseconds whatever happens; if they do not, the host is starved.",

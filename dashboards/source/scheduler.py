@@ -1,7 +1,7 @@
 """Why it is slow or full: loop, steps, batches, KV pool, processes."""
 
 from .board import board, dashboard, document, runbook
-from .panels import Json, Panel, Query, dashed, heatmap, lines, table
+from .panels import RED, Json, Panel, Query, dashed, heatmap, lines, table
 from .promql import increase, mean, quantile, rate, series, sum_by
 
 PATH = board("radiosonde-probe-path", "Probe path")
@@ -124,17 +124,17 @@ def _processes() -> list[Panel]:
         lines("Incidents", "Which reports were written? One for each death of an engine and each cause of failed probes: "
               "read them at /debug/incidents.",
               "short", Query(f"{sum_by('instance, cause', increase('radiosonde_incidents_total'))} > 0",
-                             "{{instance}} {{cause}}"), stacked=True, bars=True, width=8),
+                             "{{instance}} {{cause}}"), stacked=True, bars=True, color=RED, width=8),
     ]
 
 
 def _versions() -> Panel:
     return table("Versions", "Do all instances run the same version? More than one during a rollout is normal, afterwards "
-                 "not.", "none", Query(series("radiosonde_build_info")), columns=["instance", "version"], value="is",
+                 "not.", "none", Query(series("radiosonde_build_info")), columns=["instance", "version"],
                  empty="nothing is scraped", width=8, height=6)
 
 
 def _models() -> Panel:
     return table("Models", "Do all instances serve the same model? Different ones behind one address give different answers "
                  "to the same question.", "none", Query(series("radiosonde_model_info")),
-                 columns=["instance", "model", "architecture"], value="is", empty="no engine is ready", width=16, height=6)
+                 columns=["instance", "model", "architecture", "kernels"], empty="no engine is ready", width=16, height=6)

@@ -73,7 +73,7 @@ def failures_over_time(width: int = 12, height: int = 7) -> Panel:
         "When did it begin, and did the cause change? A first step_stuck that turns into engine_dead is a restart that "
         "did not help. Bars at the same moment on all instances: look for what they share (host, storage, deployment).",
         "short", Query(f"{sum_by('instance, hop, cause', failed)} > 0", "{{instance}} {{hop}} {{cause}}"),
-        stacked=True, bars=True, width=width, height=height, links=[runbook("RadiosondeProbesFailing")],
+        stacked=True, bars=True, color=RED, width=width, height=height, links=[runbook("RadiosondeProbesFailing")],
     )
 
 
@@ -87,7 +87,7 @@ def firing_alerts(width: int = 12, height: int = 7) -> Panel:
         "Empty while you see red elsewhere: the alert is still waiting for its time, or the rules are not loaded (see "
         "Telemetry health).",
         "none", Query(alerts),
-        columns=["alertname", "severity", "instance", "hop", "cause"], value="firing", empty="nothing fires",
+        columns=["alertname", "severity", "instance", "hop", "cause"], empty="nothing fires",
         column_links={
             "alertname": [open_runbook],
             "instance": [board("radiosonde-probe-path", "Probe path of this instance", "__value.text")],

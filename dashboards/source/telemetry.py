@@ -44,7 +44,7 @@ def _traces() -> list[Panel]:
               width=8),
         lines("Spans lost", "Do traces have holes? queue_full: more than the exporter can send. export_failed: the collector "
               "refuses or does not answer. Dots and links to these traces lead nowhere. Empty is good.",
-              "short", Query(dropped, "{{instance}} {{reason}}"), stacked=True, bars=True, width=8,
+              "short", Query(dropped, "{{instance}} {{reason}}"), stacked=True, bars=True, color=RED, width=8,
               links=[runbook("RadiosondeSpansDropped")]),
         lines("Spans that wait", "Does the export keep up? Near the queue's size of 2048 spans will be lost next.",
               "short", Query(series("radiosonde_trace_spans_queued"), "{{instance}}"), width=8),
@@ -59,7 +59,7 @@ def _logs() -> list[Panel]:
               "short", Query(sum_by("instance", rate("radiosonde_log_records_exported_total")), "{{instance}} records/s"),
               width=8, links=[document("Monitoring", "monitoring.md")]),
         lines("Log records lost", "Are there holes in the exported logs? As for spans. Empty is good.",
-              "short", Query(dropped, "{{instance}} {{reason}}"), stacked=True, bars=True, width=8,
+              "short", Query(dropped, "{{instance}} {{reason}}"), stacked=True, bars=True, color=RED, width=8,
               links=[runbook("RadiosondeLogsDropped")]),
         lines("Lines suppressed", "Is something repeating itself? The rate limit left these lines out; the last one that was "
               "written says what it is.",

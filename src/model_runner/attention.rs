@@ -44,6 +44,7 @@ pub struct Attended {
 
 impl Attended {
     /// Thirty-two or sixteen neighbouring columns of one row, in the order of the query heads.
+    #[inline(always)]
     #[must_use]
     pub fn columns(&self, row: usize, column: usize) -> &[f32; LANES] {
         let (head, column) = (column / self.width, column % self.width);
@@ -81,12 +82,17 @@ pub fn attend<L: Lanes>(
     items.sort_by_key(|(_, group, _)| std::cmp::Reverse(group.rows * (group.start + group.rows)));
     let keys: usize = groups.iter().map(|group| group.rows * (group.start + group.rows)).sum();
     team.for_each(keys * width * shape.kv_heads / LANES, items.into_iter(), |(head, group, out)| {
-        let mut queries = vec![0.0; out.len()];
-        for (index, to) in queries.chunks_exact_mut(shape.head_dim).enumerate() {
-            let (row, of_head) = (index / shape.queries_per_head, index % shape.queries_per_head);
-            query(group.first_row + row, head * shape.queries_per_head + of_head, to);
-        }
-        attend_group::<L>(kv, head, group, &queries, out);
+        L::vectorise(
+            #[inline(always)]
+            || {
+                let mut queries = vec![0.0; out.len()];
+                for (index, to) in queries.chunks_exact_mut(shape.head_dim).enumerate() {
+                    let (row, of_head) = (index / shape.queries_per_head, index % shape.queries_per_head);
+                    query(group.first_row + row, head * shape.queries_per_head + of_head, to);
+                }
+                attend_group::<L>(kv, head, group, &queries, out);
+            },
+        );
     });
 }
 
@@ -98,6 +104,7 @@ struct Running {
 }
 
 /// All queries of a group at one KV head. `queries` and `out`: query after query, `head_dim` floats each.
+#[inline(always)]
 fn attend_group<L: Lanes>(kv: &KvLayer, head: usize, group: &Group<'_>, queries: &[f32], out: &mut [f32]) {
     let shape = kv.shape();
     let count = queries.len() / shape.head_dim;
@@ -126,6 +133,7 @@ fn attend_group<L: Lanes>(kv: &KvLayer, head: usize, group: &Group<'_>, queries:
 impl Running {
     /// Turns the scores of one block into weights, those at or after `visible` into 0, and scales what has been summed
     /// up so far, weights and values, to the largest score seen.
+    #[inline(always)]
     fn take<L: Lanes>(&mut self, scores: &mut [[f32; LANES]], visible: usize, values: &mut [f32]) {
         let hidden = L::splat(f32::NEG_INFINITY);
         let seen = |page: usize| visible.saturating_sub(page * PAGE_SIZE).min(LANES);
@@ -153,6 +161,7 @@ impl Running {
     }
 }
 
+#[inline(always)]
 fn exp_one<L: Lanes>(x: f32) -> f32 {
     let mut lanes = [0.0; LANES];
     L::store(exp::<L>(L::splat(x)), &mut lanes);

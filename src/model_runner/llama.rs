@@ -5,18 +5,21 @@ mod batch;
 mod layer;
 mod rope;
 
+use std::marker::PhantomData;
+
 use super::attention::{Attended, KvLayer};
-use super::kernels::elementwise::norm_quantise;
-use super::kernels::{Activations, Columns, LANES, Native, PackedLinear, Team};
+use super::kernels::backend::{WithLanes, with_lanes};
+use super::kernels::elementwise::rms_norm;
+use super::kernels::{Activations, Columns, LANES, Lanes, PackedLinear, Team};
 use super::{ForwardError, Logits, ModelRunner, PAGE_SIZE, SequenceSlice};
-use crate::io_struct::ModelInfo;
+use crate::io_struct::{KernelBackend, ModelInfo};
 use batch::{Batch, Limits};
 pub use config::LlamaConfig;
 pub use layer::LayerWeights;
 use rope::Rope;
 
-/// A Llama model with its KV pool and its threads.
-pub struct LlamaRunner {
+/// A Llama model with its KV pool and its threads, on kernels for one set of instructions.
+struct LlamaRunner<L> {
     info: ModelInfo,
     config: LlamaConfig,
     weights: LlamaWeights,
@@ -25,6 +28,7 @@ pub struct LlamaRunner {
     pages: usize,
     team: Team,
     scratch: Scratch,
+    lanes: PhantomData<L>,
 }
 
 /// All weights of a model.
@@ -59,21 +63,49 @@ struct Scratch {
     logits: Columns,
 }
 
-impl LlamaRunner {
-    /// Puts a runner together. `info.max_total_tokens` is the size of its KV pool, rounded up to whole pages.
+/// What a runner is put together from.
+pub struct LlamaParts {
+    /// `max_total_tokens` is the size of the KV pool, rounded up to whole pages.
+    pub info: ModelInfo,
+    /// Sizes.
+    pub config: LlamaConfig,
+    /// Weights.
+    pub weights: LlamaWeights,
+    /// Threads.
+    pub team: Team,
+}
+
+impl LlamaParts {
+    /// A runner on the kernels of `backend`.
     #[must_use]
-    pub fn new(info: ModelInfo, config: LlamaConfig, weights: LlamaWeights, team: Team) -> Self {
+    pub fn assemble(self, backend: KernelBackend) -> Box<dyn ModelRunner> {
+        with_lanes(backend, self)
+    }
+}
+
+impl WithLanes for LlamaParts {
+    type Output = Box<dyn ModelRunner>;
+
+    fn run<L: Lanes>(self) -> Box<dyn ModelRunner> {
+        Box::new(LlamaRunner::<L>::new(self))
+    }
+}
+
+impl LlamaWeights {
+    /// Bytes in memory.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let layers: usize = self.layers.iter().map(LayerWeights::bytes).sum();
+        layers + self.embedding.bytes() + self.head.as_ref().map_or(0, PackedLinear::bytes)
+    }
+}
+
+impl<L: Lanes> LlamaRunner<L> {
+    fn new(LlamaParts { info, config, weights, team }: LlamaParts) -> Self {
         let pages = (info.max_total_tokens as usize).div_ceil(PAGE_SIZE);
         let kv = (0..weights.layers.len()).map(|_| KvLayer::new(config.kv_shape(), pages)).collect();
         let rope = Rope::new(&config, weights.rope_factors.as_deref());
-        Self { info, config, weights, rope, kv, pages, team, scratch: Scratch::default() }
-    }
-
-    /// Bytes that the weights take in memory.
-    #[must_use]
-    pub fn weight_bytes(&self) -> usize {
-        let layers: usize = self.weights.layers.iter().map(LayerWeights::bytes).sum();
-        layers + self.weights.embedding.bytes() + self.weights.head.as_ref().map_or(0, PackedLinear::bytes)
+        Self { info, config, weights, rope, kv, pages, team, scratch: Scratch::default(), lanes: PhantomData }
     }
 
     fn embed(&mut self, batch: &Batch<'_>) {
@@ -102,10 +134,10 @@ impl LlamaRunner {
             let from = scratch.x.tile(tile);
             to.iter_mut().zip(wanted).for_each(|(to, row)| *to = from[*row]);
         }
-        let eps = self.config.rms_eps;
-        norm_quantise::<Native>(&self.team, &scratch.last, &self.weights.norm, eps, &mut scratch.normed);
         let head = self.weights.head.as_ref().unwrap_or(&self.weights.embedding);
-        head.forward::<Native>(&self.team, &scratch.normed, &mut scratch.logits);
+        let (norm, eps, shape) = (&self.weights.norm, self.config.rms_eps, head.input_shape(wanted.len()));
+        rms_norm::<L>(&self.team, &scratch.last, norm, eps, shape, &mut scratch.normed);
+        head.forward::<L>(&self.team, &scratch.normed, &mut scratch.logits);
         let logits = &scratch.logits;
         self.team.for_each(values.len() / LANES, values.chunks_mut(vocab_size).enumerate(), |(row, to)| {
             for (tile, to) in to.chunks_mut(LANES).enumerate() {
@@ -116,7 +148,7 @@ impl LlamaRunner {
     }
 }
 
-impl ModelRunner for LlamaRunner {
+impl<L: Lanes> ModelRunner for LlamaRunner<L> {
     fn info(&self) -> &ModelInfo {
         &self.info
     }
@@ -134,7 +166,7 @@ impl ModelRunner for LlamaRunner {
         self.embed(&batch);
         let angles = self.rope.angles(batch.rows.iter().map(|row| row.position));
         for (layer, kv) in self.weights.layers.iter().zip(&mut self.kv) {
-            layer.forward::<Native>(&self.team, &self.config, &batch, &angles, kv, &mut self.scratch);
+            layer.forward::<L>(&self.team, &self.config, &batch, &angles, kv, &mut self.scratch);
         }
         Ok(self.logits(&batch))
     }

@@ -82,6 +82,8 @@ impl ScriptedRunner {
             context_length: context_length.unwrap_or(CONTEXT_LENGTH).min(CONTEXT_LENGTH),
             eos_token_ids: vec![END_OF_TURN],
             max_total_tokens,
+            kernels: None,
+            weight_bytes: 0,
             load_seconds: script.load.as_secs_f64(),
         };
         Ok(Self { script, info, steps: 0 })

@@ -7,10 +7,12 @@ mod tensors;
 
 use std::path::{Path, PathBuf};
 
-use super::kernels::Team;
-use super::llama::LlamaRunner;
+use super::ModelRunner;
+use super::kernels::team::cores::physical_cores;
+use super::kernels::{Team, backend};
+use super::llama::LlamaParts;
 use crate::clock::MonoNanos;
-use crate::io_struct::{ModelInfo, ModelSource};
+use crate::io_struct::{KernelBackend, ModelInfo, ModelSource};
 use gguf::GgufFile;
 
 /// Architectures that this crate can run, as `general.architecture` names them.
@@ -23,8 +25,10 @@ pub struct LoadOptions {
     pub context_length: Option<u32>,
     /// Size of the KV pool in tokens, rounded up to whole pages.
     pub max_total_tokens: u32,
-    /// Threads of a forward pass; `None`: one for each core that this process may use.
+    /// Threads of a forward pass; `None`: one for each physical core that this process may use.
     pub threads: Option<usize>,
+    /// Kernels; `None`: the fastest that this machine has.
+    pub kernels: Option<KernelBackend>,
 }
 
 /// A file that cannot be served.
@@ -104,6 +108,14 @@ pub enum LoadError {
         /// What the file says.
         available: u32,
     },
+    /// This machine lacks the instructions of the kernels that were asked for.
+    #[error("--kernels {} is beyond this machine; it has: {}", asked.as_str(), present.join(", "))]
+    Kernels {
+        /// What was asked for.
+        asked: KernelBackend,
+        /// What there is.
+        present: Vec<&'static str>,
+    },
     /// The KV pool is larger than the machine.
     #[error("a KV pool of {tokens} tokens needs {needed} bytes, this machine has {present} bytes of memory")]
     KvPool {
@@ -120,7 +132,8 @@ pub enum LoadError {
 ///
 /// # Errors
 /// The file is refused; nothing of it has been used.
-pub fn load(path: &Path, options: &LoadOptions) -> Result<LlamaRunner, LoadError> {
+pub fn load(path: &Path, options: &LoadOptions) -> Result<Box<dyn ModelRunner>, LoadError> {
+    let kernels = choose(options.kernels)?;
     let began = MonoNanos::now();
     let mut file = GgufFile::open(path)?;
     let architecture = file.string("general.architecture")?;
@@ -129,7 +142,7 @@ pub fn load(path: &Path, options: &LoadOptions) -> Result<LlamaRunner, LoadError
     }
     let config = hparams::read(&file, options)?;
     memory::check_kv_pool(&config, options.max_total_tokens)?;
-    let team = Team::new(options.threads.unwrap_or_else(cores));
+    let team = Team::new(options.threads.unwrap_or_else(physical_cores));
     let weights = tensors::read(&mut file, &config)?;
     let info = ModelInfo {
         source: ModelSource::Gguf(path.to_owned()),
@@ -139,13 +152,19 @@ pub fn load(path: &Path, options: &LoadOptions) -> Result<LlamaRunner, LoadError
         context_length: number(config.context_length),
         eos_token_ids: hparams::eos_token_ids(&file),
         max_total_tokens: options.max_total_tokens,
+        kernels: Some(kernels),
+        weight_bytes: weights.bytes() as u64,
         load_seconds: began.elapsed().as_secs_f64(),
     };
-    Ok(LlamaRunner::new(info, config, weights, team))
+    Ok(LlamaParts { info, config, weights, team }.assemble(kernels))
 }
 
-fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+fn choose(asked: Option<KernelBackend>) -> Result<KernelBackend, LoadError> {
+    let asked = asked.unwrap_or_else(backend::detect);
+    if backend::is_supported(asked) {
+        return Ok(asked);
+    }
+    Err(LoadError::Kernels { asked, present: backend::supported().into_iter().map(KernelBackend::as_str).collect() })
 }
 
 fn number(value: usize) -> u32 {

@@ -14,7 +14,7 @@ use super::RuntimeError;
 use super::engine_ipc::{EngineIpc, Workers};
 use crate::config::{EngineArgs, ModelArgs, SchedulerArgs};
 use crate::drills::DrilledRunner;
-use crate::io_struct::{EngineInfo, EngineLimits, ModelInfo, ModelSource, TokenId};
+use crate::io_struct::{EngineInfo, EngineLimits, KernelBackend, ModelInfo, ModelSource, TokenId};
 use crate::ipc;
 use crate::model_hub;
 use crate::model_runner::scripted::ScriptedRunner;
@@ -68,6 +68,8 @@ fn serve(args: &EngineArgs, listener: &UnixListener) -> Result<(), RuntimeError>
         architecture = info.architecture,
         context_length = info.context_length,
         max_total_tokens = info.max_total_tokens,
+        kernels = info.kernels.map_or("none", KernelBackend::as_str),
+        weight_bytes = info.weight_bytes,
         load_seconds = info.load_seconds,
         "model loaded"
     );
@@ -94,10 +96,9 @@ fn load(
     let max_total_tokens = scheduler.max_total_tokens;
     let mut runner: Box<dyn ModelRunner> = match source {
         ModelSource::Gguf(path) => {
-            let options =
-                LoadOptions { context_length: model.context_length, max_total_tokens, threads: model.threads };
-            let runner = weights::load(path, &options).map_err(|error| RuntimeError::Load(error.to_string()))?;
-            Box::new(runner)
+            let &ModelArgs { context_length, threads, kernels, .. } = model;
+            let options = LoadOptions { context_length, max_total_tokens, threads, kernels };
+            weights::load(path, &options).map_err(|error| RuntimeError::Load(error.to_string()))?
         }
         ModelSource::Scripted(script) => {
             let runner = ScriptedRunner::load(script, model.context_length, max_total_tokens);

@@ -85,6 +85,8 @@ fn bench_with(config: SchedulerConfig, fail: bool) -> Bench {
         context_length: 4096,
         eos_token_ids: vec![TokenId(99)],
         max_total_tokens: 4096,
+        kernels: None,
+        weight_bytes: 0,
         load_seconds: 0.0,
     };
     let runner = SumRunner { info, kv: vec![0; config.max_total_tokens], log: Arc::clone(&log), fail };

@@ -123,10 +123,12 @@ fn part_below(edge: f64, typical: f64) -> f64 {
     1.0 / (1.0 + (typical / edge).powi(6))
 }
 
-/// A series that exists only once an engine is ready, with its name for a value of each label.
+/// A series that exists only once an engine is ready.
 fn write_info(text: &mut String, series: &SeriesInfo) {
     writeln!(text, "# TYPE {} gauge", series.name).expect("a string takes all");
-    let labels = series.labels.iter().fold(String::new(), |text, label| format!("{text},{0}=\"a {0}\"", label.name));
+    let labels = series.labels.iter().fold(String::new(), |text, label| {
+        format!("{text},{}=\"{}\"", label.name, script::known_by_the_engine(&label.name))
+    });
     for moment in moments().filter(|moment| moment.is_scraped() && !moment.is_starting()) {
         write_sample(text, &series.name, &moment, &labels, 1.0);
     }

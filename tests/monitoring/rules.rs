@@ -2,14 +2,19 @@
 
 use std::collections::BTreeSet;
 
+use radiosonde::telemetry::metrics::catalogue;
+
 use crate::rule_files::{Alert, alerts, rule_files, rules, series, test_files};
-use crate::{check, promql};
+use crate::{check, promql, read};
 
 /// Where runbooks are read.
 const RUNBOOKS: &str = "https://github.com/radiosonde/radiosonde/blob/main/docs/runbooks/";
 
 /// One prefix for all links, so that one `sed` moves them to another Grafana.
 pub const GRAFANA: &str = "http://localhost:3000/d/";
+
+/// Causes that hold nothing back: a pause is an order and no illness, and who does not know the cause knows no better.
+const HOLD_NOTHING_BACK: &[&str] = &["paused", "unknown"];
 
 /// They are about no instance.
 const OF_NO_INSTANCE: &[&str] = &["RadiosondeAbsent", "RadiosondeWatchdog"];
@@ -162,6 +167,36 @@ fn expression(alert: &Alert) -> Vec<String> {
 
 fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// A cause that is added to the server needs an alert, and its symptoms must not page beside it.
+#[test]
+fn every_cause_has_an_alert_that_holds_symptoms_back() {
+    let series = catalogue().expect("the series are sound");
+    let failures = series.iter().find(|series| series.name == "radiosonde_health_probe_failures_total");
+    let causes =
+        failures.expect("it is there").labels.iter().find(|label| label.name == "cause").expect("it has causes");
+    let (routes, budgets) = (read("alerts/alertmanager.yml"), read("alerts/slo.rules.yml"));
+    let names: BTreeSet<_> = alerts().into_iter().map(|alert| alert.name).collect();
+    let mut breaches = Vec::new();
+    for cause in &causes.values {
+        let name = pascal(cause);
+        let holds_back = |text: &str| text.split(['(', ')', '|']).any(|word| word == name);
+        let need_not = HOLD_NOTHING_BACK.contains(&cause.as_str());
+        let rules = [
+            (names.iter().any(|alert| alert.starts_with(&format!("Radiosonde{name}"))), "has no alert"),
+            (need_not || holds_back(&routes), "holds no symptom back in alerts/alertmanager.yml"),
+            (need_not || holds_back(&budgets), "burns the probes' budget a second time in alerts/slo.rules.yml"),
+        ];
+        breaches.extend(rules.iter().filter(|(holds, _)| !holds).map(|(_, breach)| format!("{cause} {breach}")));
+    }
+    check(&breaches);
+}
+
+/// `step_stuck` is `StepStuck`.
+fn pascal(cause: &str) -> String {
+    let capital = |word: &str| word[..1].to_uppercase() + &word[1..];
+    cause.split('_').map(capital).collect()
 }
 
 #[test]

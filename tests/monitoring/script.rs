@@ -14,6 +14,12 @@ const DEATH: u64 = BEGIN + 32 * MINUTE;
 const REBORN: u64 = DEATH + 30;
 /// What the server is configured with.
 const LIMIT: f64 = 20.0;
+/// How often each endpoint is probed, per second: `/health`, `/health_generate`, the server itself.
+const PROBED: [f64; 3] = [0.2, 0.14, 0.02];
+/// All of these.
+const PROBES: f64 = PROBED[0] + PROBED[1] + PROBED[2];
+/// The part of the probes that meets a busy scheduler.
+const BUSY: f64 = 0.7;
 
 /// One scrape of one instance.
 #[derive(Clone, Copy)]
@@ -139,24 +145,24 @@ pub fn rate(name: &str, labels: &str, at: &Moment) -> f64 {
         "health_probe_total" | "health_probe_duration_seconds" => {
             let endpoint =
                 ["\"/health\"", "\"/health_generate\"", "\"self\""].iter().position(|text| labels.contains(text));
-            let often = [0.2, 0.14, 0.02][endpoint.unwrap_or(2)];
-            let busy = when(at.serves() && has(&["\"busy\"", "\"ok\""]), 0.7 * often);
-            let idle = when(at.serves() && has(&["\"idle\"", "\"ok\""]), 0.3 * often);
+            let often = PROBED[endpoint.unwrap_or(2)];
+            let busy = when(at.serves() && has(&["\"busy\"", "\"ok\""]), BUSY * often);
+            let idle = when(at.serves() && has(&["\"idle\"", "\"ok\""]), (1.0 - BUSY) * often);
             busy + idle
                 + when(at.is_stuck() && has(&["\"none\"", "\"timeout\""]), often)
                 + when(at.is_starting() && has(&["\"none\"", "\"starting\""]), often)
                 + when(died && has(&["\"busy\"", "\"engine_dead\""]), often)
         }
         "health_probe_failures_total" => {
-            when(at.is_stuck() && has(&["\"scheduler.inbox\"", "\"step_stuck\""]), 0.3)
-                + when(died && has(&["\"scheduler.return_health_check_ipcs\"", "\"engine_dead\""]), 0.3)
+            when(at.is_stuck() && has(&["\"scheduler.inbox\"", "\"step_stuck\""]), PROBES)
+                + when(died && has(&["\"scheduler.return_health_check_ipcs\"", "\"engine_dead\""]), PROBES)
         }
-        "health_probe_evidence_total" if has(&["own_answer"]) => when(at.serves(), 0.3),
-        "health_probe_evidence_total" if has(&["\"none\""]) => when(!at.serves(), 0.3),
+        "health_probe_evidence_total" if has(&["own_answer"]) => when(at.serves(), PROBES),
+        "health_probe_evidence_total" if has(&["\"none\""]) => when(!at.serves(), PROBES),
         "health_probe_hop_duration_seconds" => {
-            when(at.serves(), 0.3) + when(at.is_stuck() && has(&["scheduler.inbox"]), 0.3)
+            when(at.serves(), passed_by(labels) * PROBES) + when(at.is_stuck() && has(&["scheduler.inbox"]), PROBES)
         }
-        "health_check_outputs_sent_total" | "health_check_outputs_received_total" => when(at.serves(), 0.2),
+        "health_check_outputs_sent_total" | "health_check_outputs_received_total" => when(at.serves(), BUSY * PROBES),
         "health_probes_coalesced_total" => when(at.serves(), 0.05),
         "health_probes_orphaned_total" => when(died, 0.1),
         "incidents_total" => {
@@ -180,7 +186,7 @@ pub fn rate(name: &str, labels: &str, at: &Moment) -> f64 {
         "cached_tokens_total" => users * 20.0,
         "generation_tokens_total" | "inter_token_latency_seconds" => users * 90.0,
         "time_to_first_token_seconds" | "e2e_request_latency_seconds" | "queue_time_seconds" => users,
-        "num_retractions_total" => users * 0.001,
+        "num_retractions_total" => when(users > 0.95, 0.05),
         "process_cpu_seconds_total" => 0.1,
         "engine_cpu_seconds_total" => users * 2.0,
         "trace_spans_exported_total" => 4.0,
@@ -193,6 +199,27 @@ pub fn rate(name: &str, labels: &str, at: &Moment) -> f64 {
     }
 }
 
+/// The part of the good probes that come by a hop.
+fn passed_by(labels: &str) -> f64 {
+    let on_the_way = |hops: &[&str]| hops.iter().any(|hop| labels.contains(hop));
+    if on_the_way(&["return_health"]) {
+        BUSY
+    } else if on_the_way(&["waiting_queue", "run_batch", "forward", "detokenizer"]) {
+        1.0 - BUSY
+    } else {
+        1.0
+    }
+}
+
+/// The value of a label that only a server with an engine knows.
+pub fn known_by_the_engine(label: &str) -> &str {
+    match label {
+        "model" => "SmolLM2-135M-Instruct",
+        "architecture" => "llama",
+        other => other,
+    }
+}
+
 /// The value near which most observations of a histogram lie.
 pub fn typical(name: &str, labels: &str, at: &Moment) -> f64 {
     let has = |text: &str| labels.contains(text);
@@ -201,7 +228,8 @@ pub fn typical(name: &str, labels: &str, at: &Moment) -> f64 {
         "health_probe_hop_duration_seconds" if has("scheduler.inbox") && at.is_stuck() => LIMIT,
         "health_probe_duration_seconds" if has("\"busy\"") => 0.07,
         "health_probe_duration_seconds" => 0.03,
-        "health_probe_hop_duration_seconds" if has("forward") || has("return_health") => 0.02,
+        "health_probe_hop_duration_seconds" if has("return_health") => 0.066,
+        "health_probe_hop_duration_seconds" if has("forward") => 0.026,
         "health_probe_hop_duration_seconds" => 0.0005,
         "scheduler_step_duration_seconds" if has("decode") => 0.02,
         "scheduler_step_duration_seconds" => 0.06,

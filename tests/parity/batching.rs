@@ -3,7 +3,6 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use radiosonde::io_struct::TokenId;
-use radiosonde::model_runner::llama::LlamaRunner;
 use radiosonde::model_runner::{ModelRunner, PAGE_SIZE, PageId, SequenceSlice};
 
 use crate::prompts::{PROMPTS, long};
@@ -62,7 +61,7 @@ fn fingerprint(logits: &[f32]) -> u64 {
 }
 
 /// Runs all sequences to their end, each from its own step on.
-fn generate(runner: &mut LlamaRunner, sequences: &mut [(usize, Sequence)]) {
+fn generate(runner: &mut dyn ModelRunner, sequences: &mut [(usize, Sequence)]) {
     for step in 0.. {
         let mut live: Vec<_> = sequences.iter_mut().filter(|(join, seq)| *join <= step && !seq.is_over()).collect();
         if live.is_empty() {
@@ -83,7 +82,7 @@ fn generate(runner: &mut LlamaRunner, sequences: &mut [(usize, Sequence)]) {
     }
 }
 
-fn alone(runner: &mut LlamaRunner, prompt: &[u32], chunk: usize) -> (Vec<TokenId>, Vec<u64>) {
+fn alone(runner: &mut dyn ModelRunner, prompt: &[u32], chunk: usize) -> (Vec<TokenId>, Vec<u64>) {
     let mut sequences = [(0, Sequence::new(prompt, chunk, 0))];
     generate(runner, &mut sequences);
     let [(_, sequence)] = sequences;
@@ -93,11 +92,11 @@ fn alone(runner: &mut LlamaRunner, prompt: &[u32], chunk: usize) -> (Vec<TokenId
 #[test]
 fn company_changes_nothing() {
     let mut runner = runner(&model_path(), 2);
-    let expected: Vec<_> = PROMPTS.iter().map(|prompt| alone(&mut runner, prompt, 512)).collect();
+    let expected: Vec<_> = PROMPTS.iter().map(|prompt| alone(runner.as_mut(), prompt, 512)).collect();
     // Each joins five steps after the one before, its prompt in chunks of its own size beside the others' tokens.
     let join = |(number, prompt): (usize, &&[u32])| (5 * number, Sequence::new(prompt, 3 + 4 * number, number));
     let mut sequences: Vec<_> = PROMPTS.iter().enumerate().map(join).collect();
-    generate(&mut runner, &mut sequences);
+    generate(runner.as_mut(), &mut sequences);
     for ((number, (_, sequence)), expected) in sequences.into_iter().enumerate().zip(expected) {
         assert_eq!(sequence.result(), expected, "prompt {number}");
     }
@@ -107,9 +106,9 @@ fn company_changes_nothing() {
 fn chunk_size_and_threads_change_nothing() {
     let path = model_path();
     let prompt = long(700);
-    let expected = alone(&mut runner(&path, 2), &prompt, 700);
+    let expected = alone(runner(&path, 2).as_mut(), &prompt, 700);
     for (chunk, threads) in [(1, 2), (7, 3), (16, 1), (64, 2), (512, 2)] {
-        let got = alone(&mut runner(&path, threads), &prompt, chunk);
+        let got = alone(runner(&path, threads).as_mut(), &prompt, chunk);
         assert_eq!(got, expected, "chunks of {chunk}, {threads} threads");
     }
 }

@@ -6,7 +6,7 @@ use candle_core::quantized::gguf_file::Content;
 use candle_core::{Device, Tensor};
 use candle_transformers::models::quantized_llama::ModelWeights;
 use radiosonde::io_struct::TokenId;
-use radiosonde::model_runner::{ModelRunner, PageId, SequenceSlice};
+use radiosonde::model_runner::{PageId, SequenceSlice};
 
 use crate::prompts::PROMPTS;
 use crate::{greedy, model_path, runner};

@@ -2,14 +2,19 @@
 
 use candle_core::quantized::{GgmlDType, QTensor};
 use radiosonde::io_struct::TokenId;
+use radiosonde::model_runner::kernels::backend::supported;
+use radiosonde::model_runner::weights::{LoadOptions, load};
 use radiosonde::model_runner::{ModelRunner, PageId, SequenceSlice};
 
 use crate::candle::Candle;
-use crate::runner;
 use crate::tiny::{Tiny, VOCAB};
+use crate::{options, runner};
 
 /// Rounding activations and weights to 8 bits moves a logit by a percent or so of a typical one.
-const TOLERANCE: f32 = 0.05;
+const OF_BYTES: f32 = 0.05;
+
+/// Where nothing is rounded, only the keys and values in half precision are left.
+const OF_FLOATS: f32 = 1e-3;
 
 fn prompt() -> Vec<u32> {
     (0..41).map(|i| i * 37 % VOCAB as u32).collect()
@@ -22,10 +27,13 @@ fn write(model: &Tiny) -> tempfile::NamedTempFile {
 }
 
 fn logits(model: &Tiny) -> Vec<f32> {
+    logits_of(runner(write(model).path(), 2).as_mut())
+}
+
+fn logits_of(runner: &mut dyn ModelRunner) -> Vec<f32> {
     let tokens: Vec<_> = prompt().into_iter().map(TokenId).collect();
     let pages = [PageId(5), PageId(3), PageId(4)];
     let slice = SequenceSlice { tokens: &tokens, start: 0, pages: &pages, wants_logits: true };
-    let mut runner = runner(write(model).path(), 2);
     let logits = runner.forward(&[slice]).expect("a sound batch");
     assert_eq!((logits.vocab_size, logits.values.len()), (VOCAB, VOCAB));
     logits.values
@@ -43,7 +51,24 @@ fn every_format_gives_candles_logits() {
         let theirs = Candle::load(write(&model).path()).forward(&prompt(), 0);
         let ours = logits(&model);
         let error = norm(ours.iter().zip(&theirs).map(|(a, b)| a - b)) / norm(theirs.iter().copied());
-        assert!(error < TOLERANCE, "{dtype:?}: relative error {error}");
+        let tolerance = if matches!(dtype, F32 | F16 | BF16) { OF_FLOATS } else { OF_BYTES };
+        assert!(error < tolerance, "{dtype:?}: relative error {error}");
+    }
+}
+
+/// A machine with AVX-512 and one without give the same text.
+#[test]
+fn every_backend_gives_the_same_bits() {
+    for dtype in [GgmlDType::Q4_1, GgmlDType::Q5_0, GgmlDType::Q8_0, GgmlDType::F16] {
+        let file = write(&Tiny::new(dtype));
+        let mut of_backends = supported().into_iter().map(|backend| {
+            let options = LoadOptions { kernels: Some(backend), ..options(2) };
+            let mut runner = load(file.path(), &options).expect("a sound file");
+            assert_eq!(runner.info().kernels, Some(backend));
+            logits_of(runner.as_mut()).into_iter().map(f32::to_bits).collect::<Vec<_>>()
+        });
+        let portable = of_backends.next().expect("there is always the portable one");
+        assert!(of_backends.all(|other| other == portable), "{dtype:?}");
     }
 }
 

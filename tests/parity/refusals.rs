@@ -5,7 +5,7 @@ use candle_core::quantized::gguf_file::Value;
 use expect_test::{Expect, expect};
 use radiosonde::io_struct::TokenId;
 use radiosonde::model_runner::weights::{LoadError, LoadOptions, load};
-use radiosonde::model_runner::{ModelRunner, PageId, SequenceSlice};
+use radiosonde::model_runner::{PageId, SequenceSlice};
 
 use crate::tiny::{Tiny, WIDTH};
 use crate::{options, runner};

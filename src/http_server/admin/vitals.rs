@@ -6,7 +6,7 @@ use super::AdminState;
 use crate::clock::{MonoNanos, WallAnchor};
 use crate::engine_view::{EngineSnapshot, Link};
 use crate::http_server::readiness::Standing;
-use crate::io_struct::Heartbeat;
+use crate::io_struct::{Heartbeat, KernelBackend};
 use crate::telemetry::metrics::{Limits, ProcessStats, ReadVitals, ServedInfo, Vitals};
 use crate::tokenizer_manager::ServedModel;
 
@@ -97,6 +97,7 @@ fn served(model: &ServedModel) -> ServedInfo {
         architecture: model.info.architecture.clone(),
         page_size,
         num_pages: model.info.max_total_tokens / page_size.max(1),
+        kernels: model.info.kernels.map_or("none", KernelBackend::as_str),
     }
 }
 

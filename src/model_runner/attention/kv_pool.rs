@@ -2,6 +2,7 @@
 
 use half::f16;
 
+use super::super::kernels::{LANES, Lanes};
 use super::super::{PAGE_SIZE, PageId};
 
 /// What a layer keeps for each token.
@@ -84,15 +85,20 @@ pub struct HeadMut<'a> {
 
 impl HeadMut<'_> {
     /// Writes the token at `slot` of `page`.
-    pub fn write(&mut self, page: PageId, slot: usize, token: KeyValue<'_>) {
+    #[inline(always)]
+    pub fn write<L: Lanes>(&mut self, page: PageId, slot: usize, token: KeyValue<'_>) {
         let (len, dim) = (self.shape.page_len(), self.shape.head_dim);
         let page = &mut self.pages[page.0 as usize * len..][..len];
         let (keys, values) = page.split_at_mut(dim * PAGE_SIZE);
-        for (keys, key) in keys.chunks_exact_mut(PAGE_SIZE).zip(token.key) {
-            keys[slot] = to_half(*key);
+        let chunks = keys.chunks_exact_mut(LANES * PAGE_SIZE).zip(token.key.as_chunks::<LANES>().0);
+        for (keys, key) in chunks {
+            for (keys, key) in keys.chunks_exact_mut(PAGE_SIZE).zip(to_halves::<L>(key)) {
+                keys[slot] = key;
+            }
         }
-        for (to, value) in values[slot * dim..][..dim].iter_mut().zip(token.value) {
-            *to = to_half(*value);
+        let values = values[slot * dim..][..dim].as_chunks_mut::<LANES>().0;
+        for (to, value) in values.iter_mut().zip(token.value.as_chunks::<LANES>().0) {
+            *to = to_halves::<L>(value);
         }
     }
 }
@@ -104,7 +110,13 @@ impl KvShape {
     }
 }
 
-/// Too large numbers stop at the largest: an infinity in the pool would turn a weight of zero into not-a-number.
-fn to_half(value: f32) -> u16 {
-    f16::from_f32(value.clamp(f16::MIN.to_f32(), f16::MAX.to_f32())).to_bits()
+/// Too large numbers stop at the largest: an infinity in the pool would turn a weight of zero into not-a-number. A number
+/// that is none becomes the largest too.
+#[inline(always)]
+fn to_halves<L: Lanes>(values: &[f32; LANES]) -> [u16; LANES] {
+    let largest = L::splat(f16::MAX.to_f32());
+    let negative = |a| L::sub(L::splat(0.0), a);
+    // The smaller of a pair is the negative of the larger of the negatives.
+    let below = negative(L::max(negative(L::load(values)), negative(largest)));
+    L::narrow(L::max(below, negative(largest)))
 }

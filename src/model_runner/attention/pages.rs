@@ -27,6 +27,7 @@ fn bundle(count: usize) -> usize {
 
 impl Queries {
     /// `queries`: query after query.
+    #[inline(always)]
     pub(super) fn new(queries: &[f32], head_dim: usize) -> Self {
         let count = queries.len() / head_dim;
         let mut transposed = Vec::with_capacity(queries.len());
@@ -43,6 +44,7 @@ impl Queries {
 
     /// Scores of all queries: query after query, one row of sixteen for each of [`BLOCK_PAGES`] pages, those of `ids`
     /// filled in.
+    #[inline(always)]
     pub(super) fn score<L: Lanes>(&self, kv: &KvLayer, head: usize, ids: &[PageId], scores: &mut [[f32; LANES]]) {
         for (page, id) in ids.iter().enumerate() {
             let keys = kv.keys(head, *id);
@@ -82,6 +84,7 @@ fn score_page<L: Lanes, const C: usize>(keys: &[[u16; PAGE_SIZE]], queries: &[f3
 }
 
 /// Adds to each query's row of `out` the values of the first `tokens` tokens of the block, by its weights.
+#[inline(always)]
 pub(super) fn add_values<L: Lanes>(
     kv: &KvLayer,
     head: usize,

@@ -3,7 +3,8 @@
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use super::super::kernels::{Native, Portable};
+use super::super::kernels::Portable;
+use super::super::kernels::lanes::with_every_backend;
 use super::kv_pool::KeyValue;
 use super::*;
 
@@ -36,12 +37,12 @@ impl Sequence {
         for (index, mut head) in kv.heads_mut().enumerate() {
             for slot in 0..pages.len() * 7 * PAGE_SIZE {
                 let page = PageId((slot / PAGE_SIZE) as u32);
-                head.write(page, slot % PAGE_SIZE, KeyValue { key: &garbage, value: &garbage });
+                head.write::<Portable>(page, slot % PAGE_SIZE, KeyValue { key: &garbage, value: &garbage });
             }
             for position in 0..len {
                 let at = position * shape.kv_heads + index;
                 let token = KeyValue { key: &keys[at], value: &values[at] };
-                head.write(pages[position / PAGE_SIZE], position % PAGE_SIZE, token);
+                head.write::<Portable>(pages[position / PAGE_SIZE], position % PAGE_SIZE, token);
             }
         }
         Self { kv, pages, keys, values, queries }
@@ -94,7 +95,7 @@ const LEN: usize = 2 * BLOCK_PAGES * PAGE_SIZE + 21;
 fn attention_is_softmax_times_values() {
     for shape in SHAPES {
         let sequence = Sequence::new(shape, LEN);
-        let out = sequence.attend::<Native>(0, GROUP_ROWS, 2);
+        let out = sequence.attend::<Portable>(0, GROUP_ROWS, 2);
         for position in (0..LEN).step_by(13).chain([LEN - 1]) {
             for head in 0..shape.kv_heads * shape.queries_per_head {
                 let exact = sequence.exact(position, head);
@@ -111,18 +112,22 @@ fn attention_is_softmax_times_values() {
     }
 }
 
-#[test]
-fn a_query_depends_on_nothing_else() {
+fn a_query_alone_is_a_query_in_a_group<L: Lanes>() {
     for shape in SHAPES {
         let sequence = Sequence::new(shape, LEN);
         let start = LEN - 41;
         let expected = sequence.attend::<Portable>(start, 1, 1);
         for rows in [1, 2, 3, 5, GROUP_ROWS] {
-            let got = sequence.attend::<Native>(start, rows, 2);
+            let got = sequence.attend::<L>(start, rows, 2);
             let bits = |out: &Attended| out.values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
             assert_eq!(bits(&got), bits(&expected), "{shape:?}, groups of {rows}");
         }
     }
+}
+
+#[test]
+fn a_query_depends_on_nothing_else() {
+    with_every_backend!(a_query_alone_is_a_query_in_a_group);
 }
 
 #[test]
@@ -131,7 +136,7 @@ fn numbers_beyond_half_precision_stop_at_the_largest() {
     let mut kv = KvLayer::new(shape, 1);
     let large = vec![1e9; shape.head_dim];
     for mut head in kv.heads_mut() {
-        head.write(PageId(0), 0, KeyValue { key: &large, value: &large });
+        head.write::<Portable>(PageId(0), 0, KeyValue { key: &large, value: &large });
     }
     assert!(kv.keys(0, PageId(0)).iter().all(|tokens| tokens[0] == half::f16::MAX.to_bits()));
 }

@@ -1,32 +1,46 @@
 //! What happens to a token between two matrix products: norm, gate, and the way back to bytes.
 
-use super::activations::QuantBlock;
+use super::activations::Shape;
 use super::{Activations, Columns, LANES, Lanes, Team};
 
 /// Rows whose norms one thread computes in one go.
 const NORM_ROWS: usize = 16;
 
-/// `x / rms(x) * weight` with `rms(x) = sqrt(mean(x²) + eps)` for each row, quantised.
+/// `x / rms(x) * weight` with `rms(x) = sqrt(mean(x²) + eps)` for each row, as the next product wants it.
 ///
-/// `weight` has one number for each column of `x`.
-pub fn norm_quantise<L: Lanes>(team: &Team, x: &Columns, weight: &[f32], eps: f32, out: &mut Activations) {
+/// `weight` has one number for each column of `x`; `shape` is what [`PackedLinear::input_shape`] says.
+///
+/// [`PackedLinear::input_shape`]: super::PackedLinear::input_shape
+pub fn rms_norm<L: Lanes>(team: &Team, x: &Columns, weight: &[f32], eps: f32, shape: Shape, out: &mut Activations) {
     let (rows, weight) = (x.rows(), weight.as_chunks::<LANES>().0);
     let columns = weight.len() * LANES;
     let mut inverse = vec![0.0; rows];
     team.for_each(rows * columns, inverse.chunks_mut(NORM_ROWS).enumerate(), |(chunk, inverse)| {
-        for (row, inverse) in inverse.iter_mut().enumerate() {
-            *inverse = inverse_rms::<L>(x, chunk * NORM_ROWS + row, weight.len(), eps);
-        }
+        L::vectorise(
+            #[inline(always)]
+            || {
+                for (row, inverse) in inverse.iter_mut().enumerate() {
+                    *inverse = inverse_rms::<L>(x, chunk * NORM_ROWS + row, weight.len(), eps);
+                }
+            },
+        );
     });
-    out.reshape(rows, columns);
-    team.for_each(4 * rows * columns, out.blocks_mut().chunks_mut(rows).enumerate(), |(block, out)| {
-        let [low, high] = [2 * block, 2 * block + 1].map(|tile| (x.tile(tile), L::load(&weight[tile])));
-        for (row, out) in out.iter_mut().enumerate() {
-            let inverse = L::splat(inverse[row]);
-            let [low, high] = [low, high].map(|(x, weight)| L::mul(L::mul(L::load(&x[row]), inverse), weight));
-            *out = QuantBlock::quantise::<L>(low, high);
-        }
-    });
+    out.fill::<L>(
+        team,
+        shape,
+        4 * rows * columns,
+        #[inline(always)]
+        |block, first, out| {
+            for half in 0..2 {
+                let tile = 2 * block + half;
+                let (x, weight) = (&x.tile(tile)[first..], L::load(&weight[tile]));
+                for (row, out) in out.iter_mut().enumerate() {
+                    let normed = L::mul(L::mul(L::load(&x[row]), L::splat(inverse[first + row])), weight);
+                    L::store(normed, &mut out.as_chunks_mut::<LANES>().0[half]);
+                }
+            }
+        },
+    );
 }
 
 /// Column tiles are summed up in order, then the lanes: no sum depends on the batch.

@@ -1,52 +1,19 @@
 //! Sixteen numbers at a time: the one interface between the kernels and the instruction set.
 
 pub mod portable;
-#[cfg(all(target_feature = "avx2", target_feature = "fma", target_feature = "f16c"))]
+#[cfg(target_arch = "x86_64")]
 pub mod avx2;
-#[cfg(all(
-    target_feature = "avx512f",
-    target_feature = "avx512bw",
-    target_feature = "avx512vl",
-    target_feature = "avx512vnni"
-))]
+#[cfg(target_arch = "x86_64")]
 pub mod avx512;
 
 pub use portable::Portable;
 
 use super::LANES;
 
-/// The best backend of the machine that the crate is built for.
-#[cfg(all(
-    target_feature = "avx512f",
-    target_feature = "avx512bw",
-    target_feature = "avx512vl",
-    target_feature = "avx512vnni"
-))]
-pub type Native = avx512::Avx512;
-/// The best backend of the machine that the crate is built for.
-#[cfg(all(
-    not(all(
-        target_feature = "avx512f",
-        target_feature = "avx512bw",
-        target_feature = "avx512vl",
-        target_feature = "avx512vnni"
-    )),
-    all(target_feature = "avx2", target_feature = "fma", target_feature = "f16c")
-))]
-pub type Native = avx2::Avx2;
-/// The best backend of the machine that the crate is built for.
-#[cfg(not(any(
-    all(
-        target_feature = "avx512f",
-        target_feature = "avx512bw",
-        target_feature = "avx512vl",
-        target_feature = "avx512vnni"
-    ),
-    all(target_feature = "avx2", target_feature = "fma", target_feature = "f16c")
-)))]
-pub type Native = Portable;
-
 /// A backend. All backends give bitwise the same results.
+///
+/// Code that names these operations is generic, marked `#[inline(always)]` down to the last helper, and runs inside of
+/// [`vectorise`](Self::vectorise): only there is it compiled for the instructions that the backend stands for.
 pub trait Lanes: Copy + Send + Sync + 'static {
     /// Sixteen `f32`.
     type Floats: Copy;
@@ -54,6 +21,13 @@ pub trait Lanes: Copy + Send + Sync + 'static {
     type Ints: Copy;
     /// Sixty-four `u8`: four neighbours for each lane.
     type Bytes: Copy;
+
+    /// This machine has the instructions.
+    fn is_supported() -> bool;
+    /// Runs `work`, compiled for the instructions of this backend; panics on a machine that lacks them.
+    ///
+    /// `work` is to be an `#[inline(always)]` closure.
+    fn vectorise<R>(work: impl FnOnce() -> R) -> R;
 
     /// The same number in every lane.
     fn splat(value: f32) -> Self::Floats;
@@ -101,8 +75,10 @@ pub trait Lanes: Copy + Send + Sync + 'static {
     fn low_nibbles(bytes: Self::Bytes) -> Self::Bytes;
     /// The high four bits of each byte.
     fn high_nibbles(bytes: Self::Bytes) -> Self::Bytes;
-    /// Adds to each lane the dot product of its four bytes, each below 16, and the four signed bytes of `word`.
-    fn dot_nibbles(sum: Self::Ints, bytes: Self::Bytes, word: i32) -> Self::Ints;
+    /// Bit `BIT` of each byte of `fifth` as bit 4 of the bytes of `nibbles`, which have none there.
+    fn set_fifth<const BIT: u32>(nibbles: Self::Bytes, fifth: Self::Bytes) -> Self::Bytes;
+    /// Adds to each lane the dot product of its four bytes, each below 128, and the four signed bytes of `word`.
+    fn dot_small(sum: Self::Ints, bytes: Self::Bytes, word: i32) -> Self::Ints;
     /// Adds to each lane the dot product of its four bytes, of any value, and the four signed bytes of `word`.
     fn dot_bytes(sum: Self::Ints, bytes: Self::Bytes, word: i32) -> Self::Ints;
 
@@ -132,6 +108,29 @@ fn fold<L: Lanes>(a: L::Floats, combine: impl Fn(f32, f32) -> f32) -> f32 {
     }
     lanes[0]
 }
+
+/// Calls a generic test with every backend that this machine has.
+#[cfg(test)]
+macro_rules! with_every_backend {
+    ($test:ident) => {
+        $test::<$crate::model_runner::kernels::Portable>();
+        #[cfg(target_arch = "x86_64")]
+        {
+            use $crate::model_runner::kernels::lanes::{Lanes, avx2, avx512};
+            if avx2::Avx2::is_supported() {
+                $test::<avx2::Avx2>();
+            }
+            if avx2::AvxVnni::is_supported() {
+                $test::<avx2::AvxVnni>();
+            }
+            if avx512::Avx512::is_supported() {
+                $test::<avx512::Avx512>();
+            }
+        }
+    };
+}
+#[cfg(test)]
+pub(crate) use with_every_backend;
 
 #[cfg(test)]
 mod tests;

@@ -1,63 +1,194 @@
 //! From the block formats of GGUF files to tiles.
 //!
-//! The formats with 32 weights to a block (Q4_0, Q4_1, Q5_0, Q5_1, Q8_0) go over exactly. All others are unpacked and
-//! rounded to 8 bits a weight like Q8_0, which is what their product with int8 activations can tell apart anyway.
-//! Layouts: `ggml-common.h` of ggml.
+//! Q4_0, Q4_1, Q5_0, Q5_1, Q8_0 and floats go over exactly, Q4_K and Q5_K with their scales rounded to half precision.
+//! All others are unpacked and rounded to 8 bits a weight like Q8_0, which is what their product with int8 activations
+//! can tell apart anyway. Layouts: `ggml-common.h` of ggml.
+
+mod blocks;
 
 use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{Device, Error, Result};
-use half::f16;
+use half::{bf16, f16};
 
-use super::packed::{ByteTile, NibbleTile, PackedLinear, Tiles};
+use super::packed::{PackedLinear, Tiles};
+use super::tiles::{ByteTile, Element, FiveTile, FloatTile, NibbleTile};
 use super::{BLOCK, LANES};
+use blocks::Block;
 
-/// Thirty-two weights of one row: `scale * quants[i] + min`.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Block {
-    quants: [u8; BLOCK],
-    scale: f16,
-    min: f16,
+/// How many bits a weight needs; the most that a stacked matrix needs are what all its parts get.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Width {
+    Four,
+    Five,
+    Eight,
 }
 
-/// One tensor as blocks, row after row.
-struct Source {
-    blocks: Vec<Block>,
-    outputs: usize,
-    inputs: usize,
+/// One tensor, row after row.
+enum Weights {
+    Quants(Width, Vec<Block>),
+    F16(Vec<f16>),
+    BF16(Vec<bf16>),
+    F32(Vec<f32>),
+}
+
+/// What becomes of float weights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FloatWeights {
+    /// They stay what they are, and their input is not quantised either.
+    Keep,
+    /// They are rounded to 8 bits.
+    Round,
 }
 
 impl PackedLinear {
-    /// Packs matrices of the same width on top of each other. Four bits a weight if all of them have no more.
+    /// Packs matrices of the same width on top of each other. They share one format: floats if all are floats, otherwise
+    /// as few bits as will do for all.
     ///
     /// # Errors
     /// A tensor is not a matrix, its width is not that of the first or no multiple of 32.
     pub fn pack(parts: &[&QTensor]) -> Result<Self> {
-        let is_nibbles = parts.iter().all(|part| matches!(part.dtype(), GgmlDType::Q4_0 | GgmlDType::Q4_1));
-        let sources = parts.iter().map(|part| unpack(part)).collect::<Result<Vec<_>>>()?;
-        let inputs = sources.first().map_or(0, |source| source.inputs);
-        if inputs == 0 || sources.iter().any(|source| source.inputs != inputs) {
-            return Err(Error::Msg("matrices of different width cannot be stacked".to_owned()));
+        let inputs = parts.first().map(|part| part.shape().dims2()).transpose()?.map_or(0, |(_, inputs)| inputs);
+        let mut outputs = 0;
+        for part in parts {
+            let (rows, width) = part.shape().dims2()?;
+            if width != inputs {
+                return Err(Error::Msg("matrices of different width cannot be stacked".to_owned()));
+            }
+            outputs += rows;
         }
-        let outputs = sources.iter().map(|source| source.outputs).sum();
-        let blocks: Vec<&[Block]> = sources.iter().flat_map(|s| s.blocks.chunks_exact(inputs / BLOCK)).collect();
-        let tiles = if is_nibbles {
-            Tiles::Nibbles(tiles(&blocks, NibbleTile::EMPTY, NibbleTile::set))
-        } else {
-            Tiles::Bytes(tiles(&blocks, ByteTile::EMPTY, ByteTile::set))
+        check_width(inputs)?;
+        let weights = parts.iter().map(|part| unpack(part)).collect::<Result<Vec<_>>>()?;
+        Ok(Self { inputs, outputs, tiles: stack(weights, inputs) })
+    }
+
+    /// Packs a matrix of floats, row after row.
+    ///
+    /// # Errors
+    /// `weights` are not whole rows of `inputs`, or `inputs` is no multiple of 32.
+    pub fn pack_floats(weights: Vec<f32>, inputs: usize, floats: FloatWeights) -> Result<Self> {
+        check_width(inputs)?;
+        if !weights.len().is_multiple_of(inputs) {
+            return Err(Error::Msg(format!("{} weights are not whole rows of {inputs}", weights.len())));
+        }
+        let outputs = weights.len() / inputs;
+        let weights = match floats {
+            FloatWeights::Keep => Weights::F32(weights),
+            FloatWeights::Round => Weights::F32(weights).rounded(),
         };
-        Ok(Self { inputs, outputs, tiles })
+        Ok(Self { inputs, outputs, tiles: stack(vec![weights], inputs) })
+    }
+}
+
+fn check_width(inputs: usize) -> Result<()> {
+    if inputs == 0 || !inputs.is_multiple_of(BLOCK) {
+        return Err(Error::Msg(format!("rows of {inputs} weights: not a multiple of {BLOCK}")));
+    }
+    Ok(())
+}
+
+fn unpack(tensor: &QTensor) -> Result<Weights> {
+    let data = tensor.data()?;
+    let quants = |width, blocks| Ok(Weights::Quants(width, blocks));
+    match tensor.dtype() {
+        GgmlDType::Q4_0 => quants(Width::Four, data.as_chunks().0.iter().map(Block::from_q4_0).collect()),
+        GgmlDType::Q4_1 => quants(Width::Four, data.as_chunks().0.iter().map(Block::from_q4_1).collect()),
+        GgmlDType::Q4K => quants(Width::Four, data.as_chunks().0.iter().flat_map(Block::from_q4_k).collect()),
+        GgmlDType::Q5_0 => quants(Width::Five, data.as_chunks().0.iter().map(Block::from_q5_0).collect()),
+        GgmlDType::Q5_1 => quants(Width::Five, data.as_chunks().0.iter().map(Block::from_q5_1).collect()),
+        GgmlDType::Q5K => quants(Width::Five, data.as_chunks().0.iter().flat_map(Block::from_q5_k).collect()),
+        GgmlDType::Q8_0 => quants(Width::Eight, data.as_chunks().0.iter().map(Block::from_q8_0).collect()),
+        GgmlDType::F16 => Ok(Weights::F16(data.as_chunks().0.iter().copied().map(f16::from_le_bytes).collect())),
+        GgmlDType::BF16 => Ok(Weights::BF16(data.as_chunks().0.iter().copied().map(bf16::from_le_bytes).collect())),
+        GgmlDType::F32 => Ok(Weights::F32(data.as_chunks().0.iter().copied().map(f32::from_le_bytes).collect())),
+        _ => Ok(Weights::F32(tensor.dequantize(&Device::Cpu)?.flatten_all()?.to_vec1()?).rounded()),
+    }
+}
+
+/// Tiles of the one format that does for all parts.
+fn stack(parts: Vec<Weights>, inputs: usize) -> Tiles {
+    let parts = match as_one_kind(parts) {
+        Kind::F16(rows) => return Tiles::F16(float_tiles(&rows, inputs)),
+        Kind::BF16(rows) => return Tiles::BF16(float_tiles(&rows, inputs)),
+        Kind::F32(rows) => return Tiles::F32(float_tiles(&rows, inputs)),
+        Kind::Quants(width, blocks) => (width, blocks),
+    };
+    let (width, blocks) = parts;
+    match width {
+        Width::Four => Tiles::Nibbles(tiles(&blocks, inputs / BLOCK, NibbleTile::EMPTY, NibbleTile::set)),
+        Width::Five => Tiles::Fives(tiles(&blocks, inputs / BLOCK, FiveTile::EMPTY, FiveTile::set)),
+        Width::Eight => Tiles::Bytes(tiles(&blocks, inputs / BLOCK, ByteTile::EMPTY, ByteTile::set)),
+    }
+}
+
+/// All parts together, in one format.
+type Kind = Weights;
+
+fn as_one_kind(parts: Vec<Weights>) -> Kind {
+    let mut parts = parts.into_iter();
+    let first = parts.next().unwrap_or(Weights::F32(Vec::new()));
+    parts.fold(first, Weights::and)
+}
+
+impl Weights {
+    /// Both, one below the other.
+    fn and(self, below: Self) -> Self {
+        match (self, below) {
+            (Self::F16(above), Self::F16(below)) => Self::F16([above, below].concat()),
+            (Self::BF16(above), Self::BF16(below)) => Self::BF16([above, below].concat()),
+            (Self::Quants(a, above), Self::Quants(b, below)) => Self::Quants(a.max(b), [above, below].concat()),
+            (above @ Self::Quants(..), below) => above.and(below.rounded()),
+            (above, below @ Self::Quants(..)) => above.rounded().and(below),
+            (above, below) => Self::F32([above.into_f32(), below.into_f32()].concat()),
+        }
+    }
+
+    /// As floats; only of floats.
+    fn into_f32(self) -> Vec<f32> {
+        match self {
+            Self::F16(weights) => weights.into_iter().map(f16::to_f32).collect(),
+            Self::BF16(weights) => weights.into_iter().map(bf16::to_f32).collect(),
+            Self::F32(weights) => weights,
+            Self::Quants(_, blocks) => blocks.iter().flat_map(Block::floats).collect(),
+        }
+    }
+
+    /// Eight bits a weight.
+    fn rounded(self) -> Self {
+        match self {
+            quants @ Self::Quants(..) => quants,
+            floats => {
+                let floats = floats.into_f32();
+                Self::Quants(Width::Eight, floats.as_chunks().0.iter().map(Block::round).collect())
+            }
+        }
     }
 }
 
 /// Transposes rows of blocks into tiles.
-fn tiles<T: Copy>(rows: &[&[Block]], empty: T, set: impl Fn(&mut T, usize, &Block)) -> Vec<T> {
-    let blocks = rows.first().map_or(0, |row| row.len());
-    let mut tiles = Vec::with_capacity(rows.len().div_ceil(LANES) * blocks);
+fn tiles<T: Copy>(blocks: &[Block], width: usize, empty: T, set: impl Fn(&mut T, usize, &Block)) -> Vec<T> {
+    let rows: Vec<&[Block]> = blocks.chunks_exact(width).collect();
+    let mut tiles = Vec::with_capacity(rows.len().div_ceil(LANES) * width);
     for rows in rows.chunks(LANES) {
-        for block in 0..blocks {
+        for block in 0..width {
             let mut tile = empty;
             for (lane, row) in rows.iter().enumerate() {
                 set(&mut tile, lane, &row[block]);
+            }
+            tiles.push(tile);
+        }
+    }
+    tiles
+}
+
+/// Transposes rows of floats into tiles.
+fn float_tiles<E: Element + Default>(weights: &[E], width: usize) -> Vec<FloatTile<E>> {
+    let rows: Vec<&[[E; BLOCK]]> = weights.chunks_exact(width).map(|row| row.as_chunks().0).collect();
+    let mut tiles = Vec::with_capacity(rows.len().div_ceil(LANES) * width / BLOCK);
+    for rows in rows.chunks(LANES) {
+        for block in 0..width / BLOCK {
+            let mut tile = FloatTile { columns: [[E::default(); LANES]; BLOCK] };
+            for (lane, row) in rows.iter().enumerate() {
+                tile.columns.iter_mut().zip(row[block]).for_each(|(column, weight)| column[lane] = weight);
             }
             tiles.push(tile);
         }
@@ -77,6 +208,21 @@ impl NibbleTile {
     }
 }
 
+impl FiveTile {
+    const EMPTY: Self = Self { planes: [[0; 4 * LANES]; 4], fifth: [0; 4 * LANES], scale: [0; LANES], min: [0; LANES] };
+
+    fn set(&mut self, lane: usize, block: &Block) {
+        for (byte, (low, high)) in block.quants[..16].iter().zip(&block.quants[16..]).enumerate() {
+            self.planes[byte / 4][4 * lane + byte % 4] = low & 0x0f | high << 4;
+        }
+        for (column, quant) in block.quants.iter().enumerate() {
+            self.fifth[4 * lane + column % 4] |= (quant >> 4) << (column / 4);
+        }
+        self.scale[lane] = block.scale.to_bits();
+        self.min[lane] = block.min.to_bits();
+    }
+}
+
 impl ByteTile {
     const EMPTY: Self = Self { planes: [[0; 4 * LANES]; 8], scale: [0; LANES], min: [0; LANES] };
 
@@ -86,82 +232,6 @@ impl ByteTile {
         }
         self.scale[lane] = block.scale.to_bits();
         self.min[lane] = block.min.to_bits();
-    }
-}
-
-fn unpack(tensor: &QTensor) -> Result<Source> {
-    let (outputs, inputs) = tensor.shape().dims2()?;
-    if inputs % BLOCK != 0 {
-        return Err(Error::Msg(format!("rows of {inputs} weights: not a multiple of {BLOCK}")));
-    }
-    let data = tensor.data()?;
-    let blocks = match tensor.dtype() {
-        GgmlDType::Q4_0 => data.as_chunks().0.iter().map(Block::from_q4_0).collect(),
-        GgmlDType::Q4_1 => data.as_chunks().0.iter().map(Block::from_q4_1).collect(),
-        GgmlDType::Q5_0 => data.as_chunks().0.iter().map(Block::from_q5_0).collect(),
-        GgmlDType::Q5_1 => data.as_chunks().0.iter().map(Block::from_q5_1).collect(),
-        GgmlDType::Q8_0 => data.as_chunks().0.iter().map(Block::from_q8_0).collect(),
-        _ => {
-            let weights = tensor.dequantize(&Device::Cpu)?.flatten_all()?.to_vec1::<f32>()?;
-            weights.as_chunks().0.iter().map(Block::round).collect()
-        }
-    };
-    Ok(Source { blocks, outputs, inputs })
-}
-
-fn half_at(bytes: &[u8], at: usize) -> f16 {
-    f16::from_le_bytes([bytes[at], bytes[at + 1]])
-}
-
-/// Low bits are the first sixteen weights, high bits the others.
-fn nibbles(bytes: &[u8]) -> [u8; BLOCK] {
-    std::array::from_fn(|i| if i < 16 { bytes[i] & 0x0f } else { bytes[i - 16] >> 4 })
-}
-
-/// Adds a fifth bit from a mask of 32.
-fn five_bits(quants: [u8; BLOCK], mask: &[u8]) -> [u8; BLOCK] {
-    std::array::from_fn(|i| quants[i] | (mask[i / 8] >> (i % 8) & 1) << 4)
-}
-
-/// A minimum of `-steps * scale`: a power of two, so exact.
-fn offset(scale: f16, steps: f32) -> f16 {
-    f16::from_f32(-steps * scale.to_f32())
-}
-
-impl Block {
-    fn from_q4_0(bytes: &[u8; 18]) -> Self {
-        let scale = half_at(bytes, 0);
-        Self { quants: nibbles(&bytes[2..]), scale, min: offset(scale, 8.0) }
-    }
-
-    fn from_q4_1(bytes: &[u8; 20]) -> Self {
-        Self { quants: nibbles(&bytes[4..]), scale: half_at(bytes, 0), min: half_at(bytes, 2) }
-    }
-
-    fn from_q5_0(bytes: &[u8; 22]) -> Self {
-        let scale = half_at(bytes, 0);
-        Self { quants: five_bits(nibbles(&bytes[6..]), &bytes[2..6]), scale, min: offset(scale, 16.0) }
-    }
-
-    fn from_q5_1(bytes: &[u8; 24]) -> Self {
-        let quants = five_bits(nibbles(&bytes[8..]), &bytes[4..8]);
-        Self { quants, scale: half_at(bytes, 0), min: half_at(bytes, 2) }
-    }
-
-    fn from_q8_0(bytes: &[u8; 34]) -> Self {
-        let scale = half_at(bytes, 0);
-        let quants = std::array::from_fn(|i| bytes[2 + i] ^ 0x80);
-        Self { quants, scale, min: offset(scale, 128.0) }
-    }
-
-    /// Rounds weights of any format to 8 bits.
-    fn round(weights: &[f32; BLOCK]) -> Self {
-        let largest = weights.iter().fold(0.0f32, |largest, weight| largest.max(weight.abs()));
-        let scale = f16::from_f32(largest / 127.0);
-        let step = scale.to_f32();
-        let inverse = if step > 0.0 { 1.0 / step } else { 0.0 };
-        let quants = weights.map(|weight| ((weight * inverse).round().clamp(-127.0, 127.0) + 128.0) as u8);
-        Self { quants, scale, min: offset(scale, 128.0) }
     }
 }
 

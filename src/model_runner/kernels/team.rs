@@ -1,6 +1,8 @@
 //! The threads that share one forward pass.
 #![expect(unsafe_code, reason = "a job that borrows from the caller's stack is shown to other threads")]
 
+pub mod cores;
+
 use std::any::Any;
 use std::cell::{Cell, UnsafeCell};
 use std::hint;

@@ -3,8 +3,7 @@
 use super::super::PAGE_SIZE;
 use super::super::attention::kv_pool::KeyValue;
 use super::super::attention::{KvLayer, attend};
-use super::super::kernels::activations::QuantBlock;
-use super::super::kernels::elementwise::norm_quantise;
+use super::super::kernels::elementwise::rms_norm;
 use super::super::kernels::packed::gated;
 use super::super::kernels::{BLOCK, LANES, Lanes, PackedLinear, Team};
 use super::batch::Batch;
@@ -21,17 +20,15 @@ pub struct LayerWeights {
     pub attention_output: PackedLinear,
     /// Norm in front of the feed-forward.
     pub ffn_norm: Vec<f32>,
-    /// What passes through SiLU.
-    pub ffn_gate: PackedLinear,
-    /// What is gated.
-    pub ffn_up: PackedLinear,
+    /// What passes through SiLU, and below it what is gated.
+    pub ffn_gate_up: PackedLinear,
     /// Back to the residual.
     pub ffn_down: PackedLinear,
 }
 
 impl LayerWeights {
     pub(super) fn bytes(&self) -> usize {
-        let matrices = [&self.qkv, &self.attention_output, &self.ffn_gate, &self.ffn_up, &self.ffn_down];
+        let matrices = [&self.qkv, &self.attention_output, &self.ffn_gate_up, &self.ffn_down];
         matrices.into_iter().map(PackedLinear::bytes).sum()
     }
 
@@ -45,57 +42,84 @@ impl LayerWeights {
         kv: &mut KvLayer,
         scratch: &mut Scratch,
     ) {
-        let eps = config.rms_eps;
-        norm_quantise::<L>(team, &scratch.x, &self.attention_norm, eps, &mut scratch.normed);
+        let (eps, rows) = (config.rms_eps, scratch.x.rows());
+        let shape = self.qkv.input_shape(rows);
+        rms_norm::<L>(team, &scratch.x, &self.attention_norm, eps, shape, &mut scratch.normed);
         self.qkv.forward::<L>(team, &scratch.normed, &mut scratch.qkv);
-        write_kv(team, config, batch, angles, kv, scratch);
-        attend_batch::<L>(team, config, batch, angles, kv, scratch);
+        write_kv::<L>(team, config, batch, angles, kv, scratch);
+        self.attend_batch::<L>(team, config, batch, angles, kv, scratch);
         self.attention_output.add_to::<L>(team, &scratch.normed, &mut scratch.x);
-        norm_quantise::<L>(team, &scratch.x, &self.ffn_norm, eps, &mut scratch.normed);
-        gated::<L>(team, &self.ffn_gate, &self.ffn_up, &scratch.normed, &mut scratch.hidden);
+        let shape = self.ffn_gate_up.input_shape(rows);
+        rms_norm::<L>(team, &scratch.x, &self.ffn_norm, eps, shape, &mut scratch.normed);
+        gated::<L>(team, &self.ffn_gate_up, &scratch.normed, self.ffn_down.form(), &mut scratch.hidden);
         self.ffn_down.add_to::<L>(team, &scratch.hidden, &mut scratch.x);
+    }
+
+    /// Attention, from `scratch.qkv` and the pool to `scratch.normed`.
+    fn attend_batch<L: Lanes>(
+        &self,
+        team: &Team,
+        config: &LlamaConfig,
+        batch: &Batch<'_>,
+        angles: &Angles,
+        kv: &KvLayer,
+        scratch: &mut Scratch,
+    ) {
+        let scale = 1.0 / (config.head_dim as f32).sqrt();
+        let qkv = &scratch.qkv;
+        attend::<L>(
+            team,
+            kv,
+            &batch.groups,
+            #[inline(always)]
+            |row, head, to| {
+                qkv.gather(row, head * config.head_dim, to);
+                angles.rotate(row, to);
+                to.iter_mut().for_each(|value| *value *= scale);
+            },
+            &mut scratch.attended,
+        );
+        let (attended, shape) = (&scratch.attended, self.attention_output.input_shape(batch.rows.len()));
+        scratch.normed.fill::<L>(
+            team,
+            shape,
+            shape.rows * shape.columns / 4,
+            #[inline(always)]
+            |block, first, out| {
+                for (row, out) in out.iter_mut().enumerate() {
+                    for (half, out) in out.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
+                        *out = *attended.columns(first + row, block * BLOCK + half * LANES);
+                    }
+                }
+            },
+        );
     }
 }
 
-fn write_kv(team: &Team, config: &LlamaConfig, batch: &Batch<'_>, angles: &Angles, kv: &mut KvLayer, s: &Scratch) {
-    let keys = config.query_width();
-    let values = keys + config.kv_width();
-    let cost = batch.rows.len() * config.kv_width() / 2;
-    team.for_each(cost, kv.heads_mut().enumerate(), |(head, mut pages)| {
-        let (mut key, mut value) = (vec![0.0; config.head_dim], vec![0.0; config.head_dim]);
-        for (index, row) in batch.rows.iter().enumerate() {
-            s.qkv.gather(index, keys + head * config.head_dim, &mut key);
-            s.qkv.gather(index, values + head * config.head_dim, &mut value);
-            angles.rotate(index, &mut key);
-            pages.write(row.page, row.position % PAGE_SIZE, KeyValue { key: &key, value: &value });
-        }
-    });
-}
-
-/// Attention, from `scratch.qkv` and the pool to `scratch.normed`.
-fn attend_batch<L: Lanes>(
+fn write_kv<L: Lanes>(
     team: &Team,
     config: &LlamaConfig,
     batch: &Batch<'_>,
     angles: &Angles,
-    kv: &KvLayer,
-    scratch: &mut Scratch,
+    kv: &mut KvLayer,
+    s: &Scratch,
 ) {
-    let scale = 1.0 / (config.head_dim as f32).sqrt();
-    let qkv = &scratch.qkv;
-    let query = |row: usize, head: usize, to: &mut [f32]| {
-        qkv.gather(row, head * config.head_dim, to);
-        angles.rotate(row, to);
-        to.iter_mut().for_each(|value| *value *= scale);
-    };
-    attend::<L>(team, kv, &batch.groups, query, &mut scratch.attended);
-    let (attended, rows) = (&scratch.attended, batch.rows.len());
-    scratch.normed.reshape(rows, config.query_width());
-    let blocks = scratch.normed.blocks_mut().chunks_mut(rows).enumerate();
-    team.for_each(rows * config.query_width() / 4, blocks, |(block, out)| {
-        for (row, out) in out.iter_mut().enumerate() {
-            let [low, high] = [0, LANES].map(|half| L::load(attended.columns(row, block * BLOCK + half)));
-            *out = QuantBlock::quantise::<L>(low, high);
-        }
+    let keys = config.query_width();
+    let values = keys + config.kv_width();
+    let cost = batch.rows.len() * config.kv_width() / 2;
+    team.for_each(cost, kv.heads_mut().enumerate(), |(head, mut pages)| {
+        L::vectorise(
+            #[inline(always)]
+            || {
+                let (mut key, mut value) = (vec![0.0; config.head_dim], vec![0.0; config.head_dim]);
+                for (index, row) in batch.rows.iter().enumerate() {
+                    s.qkv.gather(index, keys + head * config.head_dim, &mut key);
+                    s.qkv.gather(index, values + head * config.head_dim, &mut value);
+                    angles.rotate(index, &mut key);
+                    let token = KeyValue { key: &key, value: &value };
+                    pages.write::<L>(row.page, row.position % PAGE_SIZE, token);
+                }
+            },
+        );
     });
 }

@@ -43,6 +43,7 @@ impl Rope {
 
 impl Angles {
     /// Turns the leading dimensions of one head of `row`.
+    #[inline(always)]
     pub(super) fn rotate(&self, row: usize, head: &mut [f32]) {
         let turns = &self.turns[row * self.pairs..][..self.pairs];
         for ([a, b], (cos, sin)) in head.as_chunks_mut::<2>().0.iter_mut().zip(turns) {

@@ -46,8 +46,7 @@ impl Reader<'_> {
             ])?,
             attention_output: self.matrix(&name("attn_output"), [width, queries])?,
             ffn_norm: self.vector(&name("ffn_norm"), width)?,
-            ffn_gate: self.matrix(&name("ffn_gate"), [ffn, width])?,
-            ffn_up: self.matrix(&name("ffn_up"), [ffn, width])?,
+            ffn_gate_up: self.stacked(&[(name("ffn_gate"), [ffn, width]), (name("ffn_up"), [ffn, width])])?,
             ffn_down: self.matrix(&name("ffn_down"), [width, ffn])?,
         })
     }

@@ -52,7 +52,10 @@ struct Nobody;
 impl ReadVitals for Nobody {
     fn read(&self) -> Vitals {
         let (model, architecture) = ("model".to_owned(), "architecture".to_owned());
-        Vitals { served: Some(ServedInfo { model, architecture, page_size: 1, num_pages: 1 }), ..Vitals::default() }
+        Vitals {
+            served: Some(ServedInfo { model, architecture, page_size: 1, num_pages: 1, kernels: "none" }),
+            ..Vitals::default()
+        }
     }
 }
 

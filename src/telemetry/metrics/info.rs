@@ -18,6 +18,8 @@ pub struct ServedInfo {
     pub page_size: u32,
     /// Pages in the KV pool.
     pub num_pages: u32,
+    /// Instructions that the kernels use, `none` without kernels.
+    pub kernels: &'static str,
 }
 
 /// Declares what is known from the start.
@@ -34,24 +36,24 @@ pub(super) fn register(registry: &Registry) -> Result<(), Error> {
 struct Info {
     name: &'static str,
     help: &'static str,
-    labels: [&'static str; 2],
-    values: fn(&ServedInfo) -> [String; 2],
+    labels: &'static [&'static str],
+    values: fn(&ServedInfo) -> Vec<String>,
 }
 
 const INFOS: &[Info] = &[
     Info {
         name: "radiosonde_model_info",
-        help: "Always 1; the model's name for users and its architecture are in the labels. Absent until the engine \
-               is ready.",
-        labels: ["architecture", "model"],
-        values: |info| [info.architecture.clone(), info.model.clone()],
+        help: "Always 1; the model's name for users, its architecture and the instructions of its kernels are in the \
+               labels. Absent until the engine is ready.",
+        labels: &["architecture", "kernels", "model"],
+        values: |info| vec![info.architecture.clone(), info.kernels.to_owned(), info.model.clone()],
     },
     Info {
         name: "radiosonde_cache_config_info",
         help: "Always 1; the KV pool's pages and the tokens in each are in the labels. Absent until the engine is \
                ready.",
-        labels: ["num_pages", "page_size"],
-        values: |info| [info.num_pages.to_string(), info.page_size.to_string()],
+        labels: &["num_pages", "page_size"],
+        values: |info| vec![info.num_pages.to_string(), info.page_size.to_string()],
     },
 ];
 

@@ -1,14 +1,28 @@
-// The kinds of panel that our dashboards have. Two of them are not in Grafana's libraries and are drawn by hand.
-import { dateTime, getFieldDisplayValues } from '@grafana/data';
+// The kinds of panel that our dashboards have. Three of them are not in Grafana's libraries and are drawn by hand.
+import { dateTime, getFieldDisplayValues, getValueFormat } from '@grafana/data';
 import { BigValue, TimeSeries } from '@grafana/ui';
 import React from 'react';
 
 const NAMES = 190;
+const EDGES = 60;
+const AXIS = 22;
 
-function Lines({ page, frames, width, height }) {
+function Lines({ page, panel, frames, width, height }) {
   const range = { from: dateTime(page.from * 1000), to: dateTime(page.to * 1000), raw: { from: '', to: '' } };
-  const legend = { displayMode: 'list', placement: 'bottom', calcs: [], showLegend: true };
-  return <TimeSeries frames={frames} width={width} height={height} timeRange={range} timeZone="utc" legend={legend} />;
+  return <TimeSeries frames={frames} width={width} height={height} timeRange={range} timeZone="utc" legend={panel.options.legend} />;
+}
+
+// The times below a drawing that begins at `left`: every five minutes, or ten where there is little room.
+function Times({ page, left, width, height, theme }) {
+  const pixels = (width - left) / (page.to - page.from);
+  const every = 300 * pixels > 50 ? 300 : 600;
+  const times = [];
+  for (let time = Math.ceil((page.from + 20 / pixels) / every) * every; time < page.to; time += every) times.push(time);
+  return times.map((time) => (
+    <text key={time} x={left + (time - page.from) * pixels} y={height - 6} fontSize="12" textAnchor="middle" fill={theme.colors.text.primary}>
+      {new Date(time * 1000).toISOString().slice(11, 16)}
+    </text>
+  ));
 }
 
 function Tiles({ panel, frames, width, height, theme }) {
@@ -42,7 +56,7 @@ function Rows({ panel, frames, theme }) {
 }
 
 function States({ page, frames, width, height, theme }) {
-  const row = Math.min(46, height / Math.max(1, frames.length));
+  const row = (height - AXIS) / Math.max(1, frames.length);
   const x = (time) => NAMES + ((time / 1000 - page.from) / (page.to - page.from)) * (width - NAMES);
   return (
     <svg width={width} height={height} fontSize="12" fontFamily={theme.typography.fontFamily}>
@@ -72,27 +86,36 @@ function States({ page, frames, width, height, theme }) {
           </g>
         );
       })}
+      <Times page={page} left={NAMES} width={width} height={height} theme={theme} />
     </svg>
   );
 }
 
-function Heat({ page, frames, width, height, theme }) {
+function Heat({ page, panel, frames, width, height, theme }) {
   const edge = (frame) => (frame.fields[1].labels.le === '+Inf' ? Infinity : Number(frame.fields[1].labels.le));
+  const named = (frame) => {
+    if (edge(frame) === Infinity) return '+Inf';
+    const { text, suffix = '' } = getValueFormat(panel.options.yAxis.unit)(edge(frame));
+    return text + suffix;
+  };
   const sorted = [...frames].sort((a, b) => edge(a) - edge(b));
   const columns = (page.to - page.from) / page.step + 1;
-  const [cell, row] = [(width - 60) / columns, height / Math.max(1, sorted.length)];
+  const [cell, bottom] = [(width - EDGES) / columns, height - AXIS];
+  const row = bottom / Math.max(1, sorted.length);
   const counts = sorted.map((frame, r) => frame.fields[1].values.map((value, i) => Math.max(0, (value ?? 0) - (r ? sorted[r - 1].fields[1].values[i] ?? 0 : 0))));
   const most = Math.max(1e-9, ...counts.flat());
   return (
     <svg width={width} height={height} fontSize="10">
       {counts.map((line, r) => (
         <g key={r}>
-          <text x={0} y={height - r * row - row / 3} fill={theme.colors.text.secondary}>{sorted[r].fields[1].labels.le}</text>
-          {line.map((count, i) => count > 0 && <rect key={i} x={60 + i * cell} y={height - (r + 1) * row} width={cell} height={row - 1} fill={`rgba(255,140,40,${Math.sqrt(count / most)})`} />)}
+          <text x={EDGES - 6} y={bottom - r * row - row / 3} textAnchor="end" fill={theme.colors.text.secondary}>{named(sorted[r])}</text>
+          {line.map((count, i) => count > 0 && <rect key={i} x={EDGES + i * cell} y={bottom - (r + 1) * row} width={cell} height={row - 1} fill={`rgba(255,140,40,${Math.sqrt(count / most)})`} />)}
         </g>
       ))}
+      <Times page={page} left={EDGES} width={width} height={height} theme={theme} />
     </svg>
   );
 }
 
 export const KINDS = { timeseries: Lines, stat: Tiles, table: Rows, 'state-timeline': States, heatmap: Heat };
+export const BY_HAND = ['table', 'state-timeline', 'heatmap'];

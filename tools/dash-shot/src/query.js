@@ -59,21 +59,30 @@ function frame(page, one) {
   });
 }
 
+// What an override sets, and the limit lines are made of: not in the registry above.
+function overridden(config, rules) {
+  for (const { id, value } of rules.flatMap((rule) => rule.properties)) {
+    if (id.startsWith('custom.')) config.custom[id.slice('custom.'.length)] = value;
+    else config[id] = value;
+  }
+}
+
 // The frames of a panel, with the panel's units, colours and limits applied.
 export async function frames(page, panel, variables, theme) {
   const answers = await Promise.all((panel.targets || []).map((query) => series(page, query, variables)));
   const all = answers.flat().map((one) => frame(page, one));
   const { defaults = {}, overrides = [] } = panel.fieldConfig || {};
+  const byName = overrides.filter((one) => one.matcher.id === 'byRegexp');
   const applied = applyFieldOverrides({
-    data: all, fieldConfig: { defaults, overrides: overrides.filter((one) => one.matcher.id === 'byRegexp') },
+    data: all, fieldConfig: { defaults, overrides: [] },
     replaceVariables: (text) => text, theme, timeZone: 'utc', fieldConfigRegistry: standardFieldConfigEditorRegistry,
   });
-  for (const one of applied) {
+  applied.forEach((one, seriesIndex) => {
     for (const field of one.fields) {
-      const limit = overrides.find((rule) => rule.matcher.id === 'byRegexp' && new RegExp(rule.matcher.options).test(one.name));
-      field.config.custom = { ...(defaults.custom || {}), ...(limit ? { lineStyle: { dash: [8, 8], fill: 'dash' }, fillOpacity: 0, stacking: { mode: 'none', group: 'B' } } : {}) };
-      if (limit) field.config.color = { mode: 'fixed', fixedColor: 'red' };
+      field.config.custom = { ...(defaults.custom || {}) };
+      field.state = { ...field.state, seriesIndex };
+      overridden(field.config, byName.filter((rule) => data.stringToJsRegex(rule.matcher.options).test(one.name)));
     }
-  }
+  });
   return applied;
 }

@@ -21,6 +21,8 @@ pub(crate) fn model() -> ServedModel {
             context_length: 64,
             eos_token_ids: vec![TokenId(256)],
             max_total_tokens: 64,
+            kernels: None,
+            weight_bytes: 0,
             load_seconds: 0.0,
         },
         limits: EngineLimits::default(),

@@ -1,6 +1,8 @@
 //! The elementwise kernels against their portable version.
 
-use super::super::{BLOCK, Native, Portable};
+use super::super::activations::Form;
+use super::super::lanes::with_every_backend;
+use super::super::{BLOCK, Portable};
 use super::*;
 
 fn lanes<L: Lanes>(value: L::Floats) -> [f32; LANES] {
@@ -9,32 +11,38 @@ fn lanes<L: Lanes>(value: L::Floats) -> [f32; LANES] {
     lanes
 }
 
-#[test]
-fn exp_is_e_to_the_x() {
+fn exp_is_e_to_the_x<L: Lanes>() {
     for step in -8700..8800i16 {
         let x = f32::from(step) / 100.0;
-        let [got, ..] = lanes::<Native>(exp::<Native>(Native::splat(x)));
+        let [got, ..] = lanes::<L>(exp::<L>(L::splat(x)));
         let exact = f64::from(x).exp();
         assert!(((f64::from(got) - exact) / exact).abs() < 2e-7, "e^{x} is {exact}, not {got}");
         assert_eq!(got.to_bits(), lanes::<Portable>(exp::<Portable>([x; LANES]))[0].to_bits(), "e^{x}");
     }
-    assert_eq!(lanes::<Native>(exp::<Native>(Native::splat(0.0)))[0], 1.0);
-    assert!(lanes::<Native>(exp::<Native>(Native::splat(f32::NEG_INFINITY)))[0] < 1e-37);
-    assert!(lanes::<Native>(exp::<Native>(Native::splat(1e9)))[0].is_finite());
+    assert_eq!(lanes::<L>(exp::<L>(L::splat(0.0)))[0], 1.0);
+    assert!(lanes::<L>(exp::<L>(L::splat(f32::NEG_INFINITY)))[0] < 1e-37);
+    assert!(lanes::<L>(exp::<L>(L::splat(1e9)))[0].is_finite());
+}
+
+#[test]
+fn exp_on_every_backend() {
+    fn check<L: Lanes>() {
+        L::vectorise(exp_is_e_to_the_x::<L>);
+    }
+    with_every_backend!(check);
 }
 
 #[test]
 fn silu_gates() {
     for (gate, up) in [(0.0, 3.0), (2.5, -1.5), (-4.0, 2.0), (60.0, 1.0), (-300.0, 1.0)] {
-        let [got, ..] = lanes::<Native>(silu_gate::<Native>(Native::splat(gate), Native::splat(up)));
+        let [got, ..] = lanes::<Portable>(silu_gate::<Portable>([gate; LANES], [up; LANES]));
         let exact = f64::from(gate) / (1.0 + f64::from(-gate).exp()) * f64::from(up);
         assert!((f64::from(got) - exact).abs() <= 1e-6 * exact.abs() + 1e-30, "{gate}, {up}: {got}, not {exact}");
     }
 }
 
-/// Rows of 64 columns: the norm of each, computed naively, then the way through bytes.
-#[test]
-fn norm_is_taken_row_by_row() {
+/// Rows of 64 columns: the norm of each, computed naively, as floats and by the way through bytes.
+fn norm_is_taken_row_by_row<L: Lanes>() {
     let (rows, columns, eps) = (19, 64, 1e-5);
     let value = |row: usize, column: usize| ((row * 31 + column * 17) % 23) as f32 - 11.0;
     let weight: Vec<f32> = (0..columns).map(|column| 0.5 + column as f32 / 64.0).collect();
@@ -45,18 +53,27 @@ fn norm_is_taken_row_by_row() {
             *values = std::array::from_fn(|lane| value(row, tile * LANES + lane));
         }
     }
-    let mut out = Activations::default();
-    norm_quantise::<Native>(&Team::new(2), &x, &weight, eps, &mut out);
+    let [floats, bytes] = [Form::Float, Form::Int8].map(|form| {
+        let mut out = Activations::default();
+        rms_norm::<L>(&Team::new(2), &x, &weight, eps, Shape { rows, columns, form }, &mut out);
+        out
+    });
     for row in 0..rows {
         let mean = (0..columns).map(|column| value(row, column).powi(2)).sum::<f32>() / columns as f32;
         for block in 0..columns / BLOCK {
-            let [quant] = out.block::<1>(block, row);
+            let ([floats], [quant]) = (floats.floats::<1>(block, row), bytes.quants::<1>(block, row));
             let bytes = quant.words.iter().flat_map(|word| word.to_le_bytes()).map(u8::cast_signed);
-            for (byte, column) in bytes.zip(block * BLOCK..) {
+            for ((byte, float), column) in bytes.zip(floats).zip(block * BLOCK..) {
                 let exact = value(row, column) / (mean + eps).sqrt() * weight[column];
                 let got = f32::from(byte) * quant.scale;
+                assert!((float - exact).abs() <= 1e-5, "row {row}, column {column}: {float}, not {exact}");
                 assert!((got - exact).abs() <= 0.51 * quant.scale, "row {row}, column {column}: {got}, not {exact}");
             }
         }
     }
+}
+
+#[test]
+fn norm_on_every_backend() {
+    with_every_backend!(norm_is_taken_row_by_row);
 }

@@ -12,8 +12,8 @@ pub struct Avx512;
 /// Runs register-only intrinsics.
 macro_rules! registers {
     ($intrinsic:expr) => {
-        // SAFETY: this module is compiled only if the target has avx512f, bw, vl and vnni, which is all that these
-        // intrinsics require; none of them touches memory.
+        // SAFETY: these operations run inside of `vectorise`, which has checked that the machine has avx512f, bw, vl and
+        // vnni; that is all that the intrinsics require, and none of them touches memory.
         unsafe { $intrinsic }
     };
 }
@@ -23,6 +23,26 @@ impl Lanes for Avx512 {
     type Ints = __m512i;
     type Bytes = __m512i;
 
+    #[inline]
+    fn is_supported() -> bool {
+        is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512vl")
+            && is_x86_feature_detected!("avx512vnni")
+            && is_x86_feature_detected!("avx2")
+            && is_x86_feature_detected!("fma")
+            && is_x86_feature_detected!("f16c")
+    }
+    #[inline]
+    fn vectorise<R>(work: impl FnOnce() -> R) -> R {
+        #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
+        fn compiled<R>(work: impl FnOnce() -> R) -> R {
+            work()
+        }
+        assert!(Self::is_supported(), "AVX-512 kernels on a machine without AVX-512 VNNI");
+        // SAFETY: the machine has the features.
+        unsafe { compiled(work) }
+    }
     #[inline(always)]
     fn splat(value: f32) -> __m512 {
         registers!(_mm512_set1_ps(value))
@@ -129,7 +149,18 @@ impl Lanes for Avx512 {
         registers!(_mm512_and_si512(_mm512_srli_epi16::<4>(bytes), _mm512_set1_epi8(0x0f)))
     }
     #[inline(always)]
-    fn dot_nibbles(sum: __m512i, bytes: __m512i, word: i32) -> __m512i {
+    fn set_fifth<const BIT: u32>(nibbles: __m512i, fifth: __m512i) -> __m512i {
+        // Shifts cross the border between two bytes; what comes across is cut off.
+        let shifted = if BIT < 4 {
+            registers!(_mm512_sll_epi16(fifth, _mm_cvtsi32_si128(4 - BIT.cast_signed())))
+        } else {
+            registers!(_mm512_srl_epi16(fifth, _mm_cvtsi32_si128(BIT.cast_signed() - 4)))
+        };
+        let bit = registers!(_mm512_and_si512(shifted, _mm512_set1_epi8(0x10)));
+        registers!(_mm512_or_si512(nibbles, bit))
+    }
+    #[inline(always)]
+    fn dot_small(sum: __m512i, bytes: __m512i, word: i32) -> __m512i {
         Self::dot_bytes(sum, bytes, word)
     }
     #[inline(always)]

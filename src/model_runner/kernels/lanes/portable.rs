@@ -22,6 +22,13 @@ impl Lanes for Portable {
     type Ints = [i32; LANES];
     type Bytes = [u8; 4 * LANES];
 
+    fn is_supported() -> bool {
+        true
+    }
+    #[inline(always)]
+    fn vectorise<R>(work: impl FnOnce() -> R) -> R {
+        work()
+    }
     #[inline(always)]
     fn splat(value: f32) -> Floats {
         [value; LANES]
@@ -111,7 +118,11 @@ impl Lanes for Portable {
         bytes.map(|byte| byte >> 4)
     }
     #[inline(always)]
-    fn dot_nibbles(sum: [i32; LANES], bytes: [u8; 4 * LANES], word: i32) -> [i32; LANES] {
+    fn set_fifth<const BIT: u32>(nibbles: [u8; 4 * LANES], fifth: [u8; 4 * LANES]) -> [u8; 4 * LANES] {
+        from_fn(|byte| nibbles[byte] | (fifth[byte] >> BIT & 1) << 4)
+    }
+    #[inline(always)]
+    fn dot_small(sum: [i32; LANES], bytes: [u8; 4 * LANES], word: i32) -> [i32; LANES] {
         Self::dot_bytes(sum, bytes, word)
     }
     #[inline(always)]

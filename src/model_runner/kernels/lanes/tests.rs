@@ -58,10 +58,14 @@ fn check_bytes<L: Lanes>(random: &mut StdRng) {
     };
     let [zero, low, high] = [[0; LANES], [1; LANES], [2; LANES]];
     same("dot_bytes", L::dot_bytes(L::no_ints(), loaded, word), Portable::dot_bytes(zero, bytes, word));
-    let nibbles = L::dot_nibbles(L::no_ints(), L::low_nibbles(loaded), word);
-    same("low", nibbles, Portable::dot_nibbles(zero, Portable::low_nibbles(bytes), word));
-    let nibbles = L::dot_nibbles(L::no_ints(), L::high_nibbles(loaded), word);
-    same("high", nibbles, Portable::dot_nibbles(zero, Portable::high_nibbles(bytes), word));
+    let nibbles = L::dot_small(L::no_ints(), L::low_nibbles(loaded), word);
+    same("low", nibbles, Portable::dot_small(zero, Portable::low_nibbles(bytes), word));
+    let nibbles = L::dot_small(L::no_ints(), L::high_nibbles(loaded), word);
+    same("high", nibbles, Portable::dot_small(zero, Portable::high_nibbles(bytes), word));
+    let fives = L::set_fifth::<5>(L::set_fifth::<2>(L::low_nibbles(loaded), loaded), loaded);
+    let expected = Portable::low_nibbles(bytes);
+    let expected = Portable::set_fifth::<5>(Portable::set_fifth::<2>(expected, bytes), bytes);
+    same("fifth", L::dot_small(L::no_ints(), fives, word), Portable::dot_small(zero, expected, word));
     assert_eq!(Portable::add_ints(low, high), [3; LANES]);
 }
 
@@ -75,16 +79,23 @@ fn check_extremes<L: Lanes>() {
     }
 }
 
-#[test]
-fn native_is_portable() {
-    check::<Native>();
-    check_extremes::<Native>();
-    check_extremes::<Portable>();
+fn check_backend<L: Lanes>() {
+    L::vectorise(check::<L>);
+    L::vectorise(check_extremes::<L>);
 }
 
-#[cfg(all(target_feature = "avx2", target_feature = "fma", target_feature = "f16c"))]
 #[test]
-fn avx2_is_portable() {
-    check::<avx2::Avx2>();
-    check_extremes::<avx2::Avx2>();
+fn every_backend_is_portable() {
+    with_every_backend!(check_backend);
+}
+
+#[test]
+fn a_backend_that_the_machine_lacks_is_refused() {
+    #[cfg(target_arch = "x86_64")]
+    for (is_supported, run) in [
+        (avx2::AvxVnni::is_supported(), (|| avx2::AvxVnni::vectorise(|| ())) as fn()),
+        (avx512::Avx512::is_supported(), || avx512::Avx512::vectorise(|| ())),
+    ] {
+        assert_eq!(std::panic::catch_unwind(run).is_ok(), is_supported);
+    }
 }

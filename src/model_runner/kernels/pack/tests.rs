@@ -30,8 +30,9 @@ fn error(packed: &PackedLinear, first: usize, tensor: &QTensor) -> f32 {
 }
 
 #[test]
-fn formats_of_32_go_over_exactly() {
-    for dtype in [GgmlDType::Q4_0, GgmlDType::Q4_1, GgmlDType::Q5_0, GgmlDType::Q5_1, GgmlDType::Q8_0] {
+fn formats_that_have_tiles_go_over_exactly() {
+    use GgmlDType::{BF16, F16, F32, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0};
+    for dtype in [Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, F16, BF16, F32] {
         let tensor = matrix(dtype, 1);
         let packed = PackedLinear::pack(&[&tensor]).expect("a matrix");
         assert_eq!((packed.inputs(), packed.outputs()), (WIDTH, ROWS));
@@ -41,8 +42,19 @@ fn formats_of_32_go_over_exactly() {
 }
 
 #[test]
+fn scales_of_the_k_formats_are_rounded_to_half_precision() {
+    for (dtype, bits) in [(GgmlDType::Q4K, 5), (GgmlDType::Q5K, 6)] {
+        let tensor = matrix(dtype, 2);
+        let packed = PackedLinear::pack(&[&tensor]).expect("a matrix");
+        // Half a unit in the last of eleven bits, of weights below 1 that are differences of numbers below 2.
+        assert!(error(&packed, 0, &tensor) < 3.0 / 4096.0, "{dtype:?}: {}", error(&packed, 0, &tensor));
+        assert_eq!(packed.bytes(), bits * WIDTH * ROWS.next_multiple_of(LANES) / 8);
+    }
+}
+
+#[test]
 fn other_formats_are_rounded_to_eight_bits() {
-    for dtype in [GgmlDType::F32, GgmlDType::F16, GgmlDType::BF16, GgmlDType::Q4K, GgmlDType::Q6K] {
+    for dtype in [GgmlDType::Q2K, GgmlDType::Q3K, GgmlDType::Q6K] {
         let tensor = matrix(dtype, 2);
         let packed = PackedLinear::pack(&[&tensor]).expect("a matrix");
         // Half a step of the largest weight that there is, and the rounding of the step itself to half precision.
@@ -51,13 +63,39 @@ fn other_formats_are_rounded_to_eight_bits() {
 }
 
 #[test]
+fn floats_can_be_packed_without_a_file() {
+    let tensor = matrix(GgmlDType::F32, 7);
+    let weights = tensor.dequantize(&Device::Cpu).and_then(|tensor| tensor.flatten_all()?.to_vec1()).expect("floats");
+    let pack = |floats| PackedLinear::pack_floats(weights.clone(), WIDTH, floats).expect("whole rows");
+    assert!(error(&pack(FloatWeights::Keep), 0, &tensor) == 0.0);
+    assert!(error(&pack(FloatWeights::Round), 0, &tensor) < 0.6 / 127.0);
+    assert!(PackedLinear::pack_floats(weights, WIDTH - 32, FloatWeights::Keep).is_err());
+    assert!(PackedLinear::pack_floats(vec![0.0; 33], 33, FloatWeights::Keep).is_err());
+}
+
+#[test]
 fn stacked_matrices_keep_their_order() {
-    for (lower, bytes) in [(GgmlDType::Q4_1, 320), (GgmlDType::Q5_1, 576)] {
+    for (lower, bytes) in [(GgmlDType::Q4_1, 320), (GgmlDType::Q5_1, 384), (GgmlDType::Q8_0, 576)] {
         let (a, b) = (matrix(GgmlDType::Q4_0, 3), matrix(lower, 4));
         let packed = PackedLinear::pack(&[&a, &b]).expect("equal widths");
         assert!(error(&packed, 0, &a) < 1e-6);
         assert!(error(&packed, ROWS, &b) < 1e-6);
         assert_eq!(packed.bytes(), bytes * WIDTH / BLOCK * (2 * ROWS).div_ceil(LANES));
+    }
+}
+
+/// Floats beside few bits are rounded; floats beside other floats are not.
+#[test]
+fn stacked_matrices_of_different_kinds_share_a_format() {
+    let [float, half, quants] = [GgmlDType::F32, GgmlDType::F16, GgmlDType::Q4_0].map(|dtype| matrix(dtype, 5));
+    for (parts, allowed) in [
+        ([&float, &half], 1e-6),
+        ([&half, &float], 1e-6),
+        ([&quants, &float], 0.6 / 127.0),
+        ([&half, &quants], 0.6 / 127.0),
+    ] {
+        let packed = PackedLinear::pack(&parts).expect("equal widths");
+        assert!(error(&packed, 0, parts[0]) < allowed && error(&packed, ROWS, parts[1]) < allowed);
     }
 }
 

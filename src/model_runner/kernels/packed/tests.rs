@@ -1,77 +1,92 @@
-//! Tests of `packed`.
+//! Matrix products of every format on every backend.
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use super::super::{Native, Portable};
+use super::super::Portable;
+use super::super::activations::QuantBlock;
+use super::super::elementwise::silu_gate;
+use super::super::lanes::with_every_backend;
 use super::*;
 
 const INPUTS: usize = 96;
 const OUTPUTS: usize = 64;
 
-fn linear(random: &mut StdRng, nibbles: Nibbles) -> PackedLinear {
-    let count = INPUTS / BLOCK * OUTPUTS / LANES;
-    let scale = |random: &mut StdRng| std::array::from_fn(|_| f16::from_f32(random.random_range(0.001..0.1)).to_bits());
-    let min = |random: &mut StdRng| std::array::from_fn(|_| f16::from_f32(random.random_range(-1.0..0.1)).to_bits());
-    let tiles = match nibbles {
-        Nibbles::Yes => Tiles::Nibbles(
-            (0..count)
-                .map(|_| NibbleTile { planes: random.random::<Planes<4>>().0, scale: scale(random), min: min(random) })
-                .collect(),
-        ),
-        Nibbles::No => Tiles::Bytes(
-            (0..count)
-                .map(|_| ByteTile { planes: random.random::<Planes<8>>().0, scale: scale(random), min: min(random) })
-                .collect(),
-        ),
+fn halves(random: &mut StdRng, from: f32, to: f32) -> [u16; LANES] {
+    std::array::from_fn(|_| f16::from_f32(random.random_range(from..to)).to_bits())
+}
+
+fn planes<const N: usize>(random: &mut StdRng) -> [[u8; 4 * LANES]; N] {
+    std::array::from_fn(|_| std::array::from_fn(|_| random.random()))
+}
+
+fn float_tile<E>(random: &mut StdRng, convert: fn(f32) -> E) -> FloatTile<E> {
+    FloatTile { columns: std::array::from_fn(|_| std::array::from_fn(|_| convert(random.random_range(-1.0..1.0)))) }
+}
+
+/// One matrix of each format, of any bits that a file may hold.
+fn matrices(seed: u64) -> Vec<PackedLinear> {
+    let random = &mut StdRng::seed_from_u64(seed);
+    let scales = |random: &mut StdRng| (halves(random, 0.001, 0.1), halves(random, -1.0, 0.1));
+    let nibbles = |random: &mut StdRng| {
+        let (scale, min) = scales(random);
+        NibbleTile { planes: planes(random), scale, min }
     };
-    PackedLinear { inputs: INPUTS, outputs: OUTPUTS, tiles }
+    let fives = |random: &mut StdRng| {
+        let ((scale, min), [fifth]) = (scales(random), planes(random));
+        FiveTile { planes: planes(random), fifth, scale, min }
+    };
+    let bytes = |random: &mut StdRng| {
+        let (scale, min) = scales(random);
+        ByteTile { planes: planes(random), scale, min }
+    };
+    let count = INPUTS / BLOCK * OUTPUTS / LANES;
+    let tiles = [
+        Tiles::Nibbles((0..count).map(|_| nibbles(random)).collect()),
+        Tiles::Fives((0..count).map(|_| fives(random)).collect()),
+        Tiles::Bytes((0..count).map(|_| bytes(random)).collect()),
+        Tiles::F16((0..count).map(|_| float_tile(random, f16::from_f32)).collect()),
+        Tiles::BF16((0..count).map(|_| float_tile(random, bf16::from_f32)).collect()),
+        Tiles::F32((0..count).map(|_| float_tile(random, |value| value)).collect()),
+    ];
+    tiles.into_iter().map(|tiles| PackedLinear { inputs: INPUTS, outputs: OUTPUTS, tiles }).collect()
 }
 
-#[derive(Clone, Copy, Debug)]
-enum Nibbles {
-    Yes,
-    No,
-}
-
-struct Planes<const N: usize>([[u8; 4 * LANES]; N]);
-
-impl<const N: usize> rand::distr::Distribution<Planes<N>> for rand::distr::StandardUniform {
-    fn sample<R: Rng + ?Sized>(&self, random: &mut R) -> Planes<N> {
-        Planes(std::array::from_fn(|_| std::array::from_fn(|_| random.random())))
-    }
-}
-
-fn activations(random: &mut StdRng, rows: usize) -> Activations {
+/// Different numbers in each row; a row's depend on its number alone.
+fn activations(rows: std::ops::Range<usize>, form: Form) -> Activations {
     let mut x = Activations::default();
-    x.reshape(rows, INPUTS);
-    for block in x.blocks_mut() {
-        let mut half = || std::array::from_fn(|_| random.random_range(-3.0..3.0));
-        *block = QuantBlock::quantise::<Portable>(half(), half());
-    }
+    let shape = Shape { rows: rows.len(), columns: INPUTS, form };
+    x.fill::<Portable>(&Team::new(1), shape, 0, |block, first, out| {
+        for (row, out) in out.iter_mut().enumerate() {
+            let mut random = StdRng::seed_from_u64((block * 1000 + rows.start + first + row) as u64);
+            *out = std::array::from_fn(|_| random.random_range(-3.0..3.0));
+        }
+    });
     x
 }
 
-/// What the bytes of one row stand for.
+/// What one row stands for.
 fn floats(x: &Activations, row: usize) -> Vec<f64> {
-    let blocks = (0..INPUTS / BLOCK).map(|block| x.block::<1>(block, row)[0]);
-    let values = blocks.flat_map(|block| {
-        let bytes = block.words.into_iter().flat_map(i32::to_le_bytes).map(u8::cast_signed);
-        bytes.map(move |byte| f64::from(byte) * f64::from(block.scale))
-    });
-    values.collect()
+    let of_block = |block: usize| match x.form() {
+        Form::Float => x.floats::<1>(block, row)[0].map(f64::from).to_vec(),
+        Form::Int8 => {
+            let [QuantBlock { words, scale, .. }] = x.quants(block, row);
+            let bytes = words.iter().flat_map(|word| word.to_le_bytes()).map(u8::cast_signed);
+            bytes.map(|byte| f64::from(byte) * f64::from(*scale)).collect()
+        }
+    };
+    (0..INPUTS / BLOCK).flat_map(of_block).collect()
 }
 
-fn bits(columns: &Columns, tiles: usize) -> Vec<[u32; LANES]> {
-    (0..tiles).flat_map(|tile| columns.tile(tile).iter().map(|lanes| lanes.map(f32::to_bits))).collect()
+fn bits(columns: &Columns) -> Vec<[u32; LANES]> {
+    let tiles = 0..OUTPUTS / LANES;
+    tiles.flat_map(|tile| columns.tile(tile).iter().map(|lanes| lanes.map(f32::to_bits))).collect()
 }
 
-#[test]
-fn a_product_is_the_sum_of_its_products() {
-    let mut random = StdRng::seed_from_u64(3);
-    for nibbles in [Nibbles::Yes, Nibbles::No] {
-        let (matrix, x, mut out) = (linear(&mut random, nibbles), activations(&mut random, 11), Columns::default());
-        matrix.forward::<Native>(&Team::new(2), &x, &mut out);
+fn a_product_is_the_sum_of_its_products<L: Lanes>() {
+    for matrix in matrices(3) {
+        let (x, mut out) = (activations(0..11, matrix.form()), Columns::default());
+        matrix.forward::<L>(&Team::new(2), &x, &mut out);
         let mut weights = vec![0.0; INPUTS];
         for output in 0..OUTPUTS {
             matrix.row(output, &mut weights);
@@ -80,66 +95,88 @@ fn a_product_is_the_sum_of_its_products() {
                 let (exact, size) =
                     products.fold((0.0, 0.0), |(sum, size), product| (sum + product, size + product.abs()));
                 let got = f64::from(out.tile(output / LANES)[row][output % LANES]);
-                assert!((got - exact).abs() < 1e-5 * size, "{nibbles:?} ({row}, {output}): {got}, not {exact}");
+                assert!((got - exact).abs() < 1e-5 * size, "({row}, {output}): {got}, not {exact}");
             }
         }
     }
 }
 
-/// Backends, batch sizes, threads and what was in the output before make no difference to a single bit.
 #[test]
-fn a_row_depends_on_nothing_else() {
-    let mut random = StdRng::seed_from_u64(4);
-    for nibbles in [Nibbles::Yes, Nibbles::No] {
-        let (matrix, all) = (linear(&mut random, nibbles), activations(&mut random, 21));
-        let mut expected = Columns::default();
-        matrix.forward::<Portable>(&Team::new(1), &all, &mut expected);
-        let mut native = Columns::default();
-        matrix.forward::<Native>(&Team::new(3), &all, &mut native);
-        assert_eq!(bits(&native, OUTPUTS / LANES), bits(&expected, OUTPUTS / LANES), "{nibbles:?}");
+fn products_on_every_backend() {
+    with_every_backend!(a_product_is_the_sum_of_its_products);
+}
+
+/// Backends, batch sizes, threads and what was in the output before make no difference to a single bit.
+fn a_row_depends_on_nothing_else<L: Lanes>() {
+    for matrix in matrices(4) {
+        let [mut expected, mut got] = [Columns::default(), Columns::default()];
+        matrix.forward::<Portable>(&Team::new(1), &activations(0..21, matrix.form()), &mut expected);
+        matrix.forward::<L>(&Team::new(3), &activations(0..21, matrix.form()), &mut got);
+        assert_eq!(bits(&got), bits(&expected));
         for rows in 1..=9 {
-            let mut some = Activations::default();
-            some.reshape(rows, INPUTS);
-            for (block, to) in some.blocks_mut().chunks_exact_mut(rows).enumerate() {
-                to.iter_mut().enumerate().for_each(|(row, to)| *to = all.block::<1>(block, row + 5)[0]);
-            }
-            matrix.forward::<Native>(&Team::new(2), &some, &mut native);
+            matrix.forward::<L>(&Team::new(2), &activations(5..5 + rows, matrix.form()), &mut got);
             for tile in 0..OUTPUTS / LANES {
-                assert_eq!(native.tile(tile), &expected.tile(tile)[5..5 + rows], "{nibbles:?}, {rows} rows");
+                assert_eq!(got.tile(tile), &expected.tile(tile)[5..5 + rows], "{rows} rows");
             }
         }
     }
+}
+
+#[test]
+fn rows_on_every_backend() {
+    with_every_backend!(a_row_depends_on_nothing_else);
 }
 
 #[test]
 fn add_to_adds() {
-    let mut random = StdRng::seed_from_u64(5);
-    let (matrix, x) = (linear(&mut random, Nibbles::Yes), activations(&mut random, 3));
-    let (mut plain, mut sum) = (Columns::default(), Columns::default());
-    matrix.forward::<Native>(&Team::new(1), &x, &mut plain);
-    sum.reshape(3, OUTPUTS);
-    sum.tiles_mut().fill([2.5; LANES]);
-    matrix.add_to::<Native>(&Team::new(1), &x, &mut sum);
-    for tile in 0..OUTPUTS / LANES {
-        let expected: Vec<_> = plain.tile(tile).iter().map(|lanes| lanes.map(|lane| 2.5 + lane)).collect();
-        assert_eq!(sum.tile(tile), expected);
+    for matrix in matrices(5) {
+        let (x, mut plain, mut sum) = (activations(0..3, matrix.form()), Columns::default(), Columns::default());
+        matrix.forward::<Portable>(&Team::new(1), &x, &mut plain);
+        sum.reshape(3, OUTPUTS);
+        sum.tiles_mut().fill([2.5; LANES]);
+        matrix.add_to::<Portable>(&Team::new(1), &x, &mut sum);
+        for tile in 0..OUTPUTS / LANES {
+            let expected: Vec<_> = plain.tile(tile).iter().map(|lanes| lanes.map(|lane| 2.5 + lane)).collect();
+            assert_eq!(sum.tile(tile), expected);
+        }
+    }
+}
+
+fn gated_is_both_products_and_the_gate<L: Lanes>() {
+    for (gate_up, form) in matrices(6).into_iter().flat_map(|matrix| {
+        let again = matrices(6).into_iter().find(|other| other.bytes() == matrix.bytes());
+        [(Some(matrix), Form::Int8), (again, Form::Float)]
+    }) {
+        let gate_up = gate_up.expect("the same matrix");
+        let (x, team, mut out) = (activations(0..13, gate_up.form()), Team::new(2), Activations::default());
+        gated::<L>(&team, &gate_up, &x, form, &mut out);
+        let mut both = Columns::default();
+        gate_up.forward::<Portable>(&team, &x, &mut both);
+        let ups = OUTPUTS / 2 / LANES;
+        for (block, row) in (0..OUTPUTS / 2 / BLOCK).flat_map(|block| (0..x.rows()).map(move |row| (block, row))) {
+            let half =
+                |half| silu_gate::<Portable>(both.tile(2 * block + half)[row], both.tile(ups + 2 * block + half)[row]);
+            let mut expected = [0.0; BLOCK];
+            expected[..LANES].copy_from_slice(&half(0));
+            expected[LANES..].copy_from_slice(&half(1));
+            match form {
+                Form::Float => assert_eq!(out.floats::<1>(block, row), &[expected]),
+                Form::Int8 => {
+                    assert_eq!(out.quants::<1>(block, row), &[QuantBlock::quantise::<Portable>(&expected)]);
+                }
+            }
+        }
     }
 }
 
 #[test]
-fn gated_is_both_products_and_the_gate() {
-    let mut random = StdRng::seed_from_u64(6);
-    let (gate, up) = (linear(&mut random, Nibbles::Yes), linear(&mut random, Nibbles::No));
-    let (x, team, mut out) = (activations(&mut random, 13), Team::new(2), Activations::default());
-    gated::<Native>(&team, &gate, &up, &x, &mut out);
-    let (mut gates, mut ups) = (Columns::default(), Columns::default());
-    gate.forward::<Portable>(&team, &x, &mut gates);
-    up.forward::<Portable>(&team, &x, &mut ups);
-    for block in 0..OUTPUTS / BLOCK {
-        for row in 0..x.rows() {
-            let half = |half| silu_gate::<Portable>(gates.tile(2 * block + half)[row], ups.tile(2 * block + half)[row]);
-            let expected = QuantBlock::quantise::<Portable>(half(0), half(1));
-            assert_eq!(out.block::<1>(block, row), &[expected], "block {block}, row {row}");
-        }
-    }
+fn gates_on_every_backend() {
+    with_every_backend!(gated_is_both_products_and_the_gate);
+}
+
+#[test]
+#[should_panic(expected = "activations are held as the weights want them")]
+fn activations_of_the_other_form_are_refused() {
+    let matrix = &matrices(7)[0];
+    matrix.forward::<Portable>(&Team::new(1), &activations(0..1, Form::Float), &mut Columns::default());
 }
