@@ -78,7 +78,7 @@ impl Outbox for Steps {
 
 fn report(what: &str, params: &SamplingParams, top_logprobs: Option<u32>) -> Result<(), Box<dyn Error>> {
     let threads = std::env::var("RADIOSONDE_BENCH_THREADS").ok().map(|text| text.parse()).transpose()?;
-    let options = LoadOptions { context_length: None, max_total_tokens: POOL_TOKENS, threads };
+    let options = LoadOptions { context_length: None, max_total_tokens: POOL_TOKENS, threads, kernels: None };
     let runner = load(&radiosonde::model_hub::default_model()?, &options)?;
     let config = SchedulerConfig {
         chunked_prefill_size: 512,
@@ -90,7 +90,7 @@ fn report(what: &str, params: &SamplingParams, top_logprobs: Option<u32>) -> Res
         max_queued_requests: STREAMS,
         max_total_tokens: POOL_TOKENS as usize,
     };
-    let mut scheduler = Scheduler::new(Box::new(runner), config, Arc::default(), Drills::default());
+    let mut scheduler = Scheduler::new(runner, config, Arc::default(), Drills::default());
     let requests = (0..STREAMS).map(|number| request(number, params, top_logprobs));
     let mut inbox = Arrivals(requests.collect::<Result<_, _>>()?);
     let (mut filling, mut steps) = (Steps::default(), Steps::default());

@@ -11,8 +11,8 @@ use super::parse_duration_or_zero;
 #[command(next_help_heading = "Scheduler")]
 pub struct SchedulerArgs {
     /// How long a step should last at most: a busy probe waits for one, and so does every output token. The scheduler
-    /// learns what steps cost on this machine, and cuts prompts into chunks that fit; a chunk has at least one page of
-    /// 16 tokens. 0: bounded by `--chunked-prefill-size` alone.
+    /// learns what steps cost on this machine, and cuts prompts into chunks that fit, of at least one page of 16 tokens.
+    /// 0: bounded by `--chunked-prefill-size` alone.
     #[arg(long, value_name = "DURATION", default_value = "100ms", value_parser = parse_duration_or_zero,
           env = "RADIOSONDE_MAX_STEP_TIME")]
     pub max_step_time: Duration,

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use crate::model_runner::PAGE_SIZE;
 
-/// Of the time of a step, so much is planned for: the rest is for what nobody can foresee.
+/// Of the time of a step, so much is planned for. The rest is for what nobody can foresee, and for prompts in a step that
+/// has no time left for them.
 const PLANNED: f64 = 0.9;
 
 /// How much a single measurement is doubted. A step that took longer than foreseen is believed sooner than one that was
@@ -126,16 +127,18 @@ impl StepBudget {
         Self { most, limit, cost: StepCost::new([planned / 2.0, planned / 2.0, 0.0, 0.0, 0.0]) }
     }
 
-    /// The longest chunk of a prompt, after `start` of its tokens, that a step can take beside `work`; at least one page
-    /// if it is the step's first, for prompts must get on whatever a step costs.
+    /// The longest chunk of a prompt, after `start` of its tokens, that a step can take beside `work`. Prompts must get on
+    /// whatever a step costs: the first chunk of a step has at least one page, or what a tenth of the limit can run.
     #[must_use]
     pub fn chunk(&self, work: &StepWork, start: usize) -> usize {
         let left = self.most.saturating_sub(work.prefill_tokens);
         let Some(limit) = self.limit else { return left };
         let room = limit * PLANNED - self.cost.of(work);
-        let fits = if room > 0.0 { self.cost.tokens_for(room, start) as usize } else { 0 };
-        let least = if work.prefill_tokens == 0 { PAGE_SIZE } else { 0 };
-        fits.max(least).min(left)
+        if work.prefill_tokens > 0 {
+            return (self.cost.tokens_for(room.max(0.0), start) as usize).min(left);
+        }
+        let fits = self.cost.tokens_for(room.max(limit * (1.0 - PLANNED)), start) as usize;
+        fits.max(PAGE_SIZE).min(left)
     }
 
     /// A step that did `work` took so long.
@@ -227,6 +230,21 @@ mod tests {
         let mut budget = StepBudget::new(512, Some(LIMIT));
         let steps = SLOW.prefill(&mut budget, 0, 1000, 32);
         assert!(steps.iter().all(|(tokens, _)| *tokens == PAGE_SIZE || *tokens == 1000 % PAGE_SIZE), "{steps:?}");
+    }
+
+    #[test]
+    fn where_a_step_as_such_takes_too_long_short_chunks_would_not_help() {
+        let mut budget = StepBudget::new(512, Some(LIMIT));
+        let machine = Machine { step: 150_000.0, token: 100.0, pair: 0.0, decode: 0.0 };
+        for decodes in [0, 1, 8, 1] {
+            machine.prefill(&mut budget, 0, 100, decodes);
+            let mut work = StepWork::default();
+            (0..decodes).for_each(|_| work.add_decode(300));
+            budget.learn(&work, machine.time(&work));
+        }
+        let steps = machine.prefill(&mut budget, 0, 1000, 1);
+        assert!(steps.len() < 20, "a tenth of the limit runs a hundred tokens: {steps:?}");
+        assert!(steps.iter().all(|(_, took)| *took < LIMIT * 2), "{steps:?}");
     }
 
     #[test]

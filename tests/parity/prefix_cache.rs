@@ -73,7 +73,7 @@ type Answers = BTreeMap<String, Vec<(TokenId, u32)>>;
 
 /// Serves `requests` and returns the answers and how many prompt tokens were not computed.
 fn serve(path: &std::path::Path, config: SchedulerConfig, requests: &[TokenizedGenerateReqInput]) -> (Answers, u32) {
-    let mut scheduler = Scheduler::new(Box::new(runner(path, 2)), config, Arc::default(), Drills::default());
+    let mut scheduler = Scheduler::new(runner(path, 2), config, Arc::default(), Drills::default());
     let message = |request: &TokenizedGenerateReqInput| {
         let envelope = Envelope::now(ToEngine::Generate(request.clone()));
         SchedulerInput::Message(HttpWorkerIpc::new("test"), Box::new(envelope))
