@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use radiosonde::config::SchedulePolicy;
 use radiosonde::drills::Drills;
 use radiosonde::io_struct::{
-    EngineEvent, Envelope, FromEngine, HttpWorkerIpc, Purpose, Rid, SamplingParams, ToEngine, TokenId,
+    EngineEvent, Envelope, FromEngine, HttpWorkerIpc, LogprobsWanted, Purpose, Rid, SamplingParams, ToEngine, TokenId,
     TokenizedGenerateReqInput,
 };
 use radiosonde::model_runner::weights::{LoadOptions, load};
@@ -121,13 +121,14 @@ fn request(
     let prompt = (0..CONTEXT).map(|i| TokenId(1000 + ((i + 131 * number) * 7919 % 40_000) as u32));
     let input = TokenizedGenerateReqInput {
         rid: Rid::from_caller(&format!("r{number}"))?,
+        serial: 0,
         purpose: Purpose::Serve,
         input_ids: prompt.collect(),
         sampling_params: SamplingParams { max_new_tokens: 200, ignore_eos: true, ..params.clone() },
-        top_logprobs,
+        logprobs: top_logprobs.map(|top| LogprobsWanted { top, ..LogprobsWanted::default() }),
         priority: None,
     };
-    let envelope = Envelope::now(ToEngine::Generate(input));
+    let envelope = Envelope::now(ToEngine::Generate(Box::new(input)));
     Ok(SchedulerInput::Message(HttpWorkerIpc::new("bench"), Box::new(envelope)))
 }
 

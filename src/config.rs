@@ -1,5 +1,6 @@
 //! What may be configured, checked once; each station gets its own section.
 
+pub mod access;
 pub mod describe;
 pub mod duration;
 pub mod reference;
@@ -12,6 +13,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
+pub use access::{AccessArgs, ApiKey, Origin};
 pub use describe::{DescribeArgs, DescribeFormat, DescribeSection};
 pub use duration::{parse_duration, parse_duration_or_zero};
 pub use scheduler::{SchedulePolicy, SchedulerArgs};
@@ -78,6 +80,9 @@ pub struct HealthcheckArgs {
     /// The server's port, where no URL is given.
     #[arg(long, value_name = "PORT", default_value_t = 30000, env = "RADIOSONDE_PORT")]
     pub port: u16,
+    /// The key, where the server asks for one on health too (`--guard-health`).
+    #[arg(long, value_name = "KEY", env = "RADIOSONDE_API_KEY", hide_env_values = true)]
+    pub api_key: Option<ApiKey>,
     /// How long to wait for the answer.
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = parse_duration,
           env = "RADIOSONDE_HEALTHCHECK_TIMEOUT")]
@@ -207,6 +212,9 @@ pub struct HttpArgs {
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = parse_duration_or_zero,
           env = "RADIOSONDE_DRAIN_SETTLE")]
     pub drain_settle: Duration,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "the section says it")]
+    pub access: AccessArgs,
     #[command(flatten)]
     #[expect(missing_docs, reason = "the section says it")]
     pub drills: DrillArgs,

@@ -35,6 +35,7 @@ pub struct StrOutput {
 /// What is being decoded.
 #[derive(Debug)]
 struct Decoding {
+    serial: u64,
     text: IncrementalText,
     stop: StopStrings,
     skip_special_tokens: bool,
@@ -48,9 +49,10 @@ pub struct Detokenizer {
 }
 
 impl Detokenizer {
-    /// Expects output of `rid`.
-    pub fn register(&self, rid: &Rid, params: &SamplingParams) {
+    /// Expects output of `rid`, as far as it bears `serial`.
+    pub fn register(&self, rid: &Rid, serial: u64, params: &SamplingParams) {
         let decoding = Decoding {
+            serial,
             text: IncrementalText::default(),
             stop: StopStrings::new(&params.stop, params.no_stop_trim),
             skip_special_tokens: params.skip_special_tokens,
@@ -59,9 +61,12 @@ impl Detokenizer {
         self.live().insert(rid.clone(), decoding);
     }
 
-    /// Expects nothing more of `rid`.
-    pub fn forget(&self, rid: &Rid) {
-        self.live().remove(rid);
+    /// Expects nothing more of `rid` that bears `serial`.
+    pub fn forget(&self, rid: &Rid, serial: u64) {
+        let mut live = self.live();
+        if live.get(rid).is_some_and(|decoding| decoding.serial == serial) {
+            live.remove(rid);
+        }
     }
 
     /// Decodes one batch. What nobody expects is dropped.
@@ -70,7 +75,7 @@ impl Detokenizer {
         let mut live = self.live();
         let mut before = Instant::now();
         let outputs = batch.outputs.into_iter().filter_map(|output| {
-            let decoding = live.get_mut(&output.rid)?;
+            let decoding = live.get_mut(&output.rid).filter(|decoding| decoding.serial == output.serial)?;
             let mut decoded = decoding.decode(tokenizer, output);
             let now = Instant::now(); // the only telemetry for each output: one reading of the clock
             decoding.spent += now - before;
@@ -115,26 +120,36 @@ mod tests {
     use super::*;
     use crate::io_struct::{ModelSource, Purpose, TokenId};
 
+    fn output_of(rid: &Rid, byte: u8) -> TokenIdOutput {
+        TokenIdOutput {
+            rid: rid.clone(),
+            serial: 7,
+            purpose: Purpose::Serve,
+            output_ids: vec![TokenId(byte.into())],
+            logprobs: Vec::new(),
+            input_logprobs: Vec::new(),
+            finish_reason: None,
+            prompt_tokens: 1,
+            completion_tokens: 1,
+            cached_tokens: 0,
+            num_retractions: 0,
+        }
+    }
+
     /// Feeds `bytes` as tokens one by one; the deltas joined by `|`, and how it ended.
     fn check(params: &SamplingParams, bytes: &[u8], want: &str, want_end: Option<&FinishReason>) {
         let tokenizer = Tokenizer::for_source(&ModelSource::Scripted(String::new())).unwrap();
         let detokenizer = Detokenizer::default();
         let rid = Rid::random();
-        detokenizer.register(&rid, params);
+        detokenizer.register(&rid, 7, params);
+        let stray = TokenIdOutput { serial: 6, ..output_of(&rid, b'?') };
+        let batch = detokenizer.detokenize(&tokenizer, BatchTokenIdOutput { outputs: vec![stray] });
+        assert!(batch.outputs.is_empty(), "output of an earlier request with the same rid");
         let (mut deltas, mut end) = (Vec::new(), None);
         for (i, byte) in bytes.iter().enumerate() {
             let last = i + 1 == bytes.len();
-            let output = TokenIdOutput {
-                rid: rid.clone(),
-                purpose: Purpose::Serve,
-                output_ids: vec![TokenId(u32::from(*byte))],
-                logprobs: Vec::new(),
-                finish_reason: last.then_some(FinishReason::Length(9)),
-                prompt_tokens: 1,
-                completion_tokens: i as u32 + 1,
-                cached_tokens: 0,
-                num_retractions: 0,
-            };
+            let finish_reason = last.then_some(FinishReason::Length(9));
+            let output = TokenIdOutput { finish_reason, completion_tokens: i as u32 + 1, ..output_of(&rid, *byte) };
             let batch = detokenizer.detokenize(&tokenizer, BatchTokenIdOutput { outputs: vec![output] });
             for decoded in batch.outputs {
                 deltas.push(decoded.text);

@@ -39,7 +39,11 @@ fn ask(url: &str, args: &HealthcheckArgs) -> Result<(u16, Value), ureq::Error> {
         .max_redirects(0)
         .proxy(None) // whoever asks about health wants this server's answer
         .build();
-    let mut answer = Agent::new_with_config(config).get(url).call()?;
+    let mut question = Agent::new_with_config(config).get(url);
+    if let Some(key) = &args.api_key {
+        question = question.header("authorization", format!("Bearer {}", key.reveal()));
+    }
+    let mut answer = question.call()?;
     let status = answer.status().as_u16();
     let body = answer.body_mut().with_config().limit(MAX_BODY).read_to_vec()?;
     Ok((status, serde_json::from_slice(&body).unwrap_or_default()))

@@ -1,11 +1,15 @@
 //! Which path goes to which handler, on which listener.
 
 pub mod health;
+pub mod endpoints;
+pub mod auth;
 pub mod generate;
 pub mod openai;
 pub mod sampling;
 pub mod pause;
 pub mod flush_cache;
+pub mod abort_request;
+pub mod info;
 pub mod admin;
 pub mod drills;
 pub mod readiness;
@@ -19,38 +23,68 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, MatchedPath, Request, State};
-use axum::http::StatusCode;
+use axum::http::header::RETRY_AFTER;
+use axum::http::{HeaderValue, Method, StatusCode};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use tower::util::option_layer;
 use tower_http::catch_panic::CatchPanicLayer;
+use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
 
+use crate::config::{HttpArgs, Origin};
 use crate::telemetry::labels::{RejectReason, RequestEndpoint};
 use crate::telemetry::metrics::Metrics;
 use admin::AdminState;
+use auth::Keys;
 use error::ApiError;
 use generate::ApiState;
 use health::HealthState;
 
-/// Every path of the public listener. `max_body_bytes` bounds what is read of a request.
-pub fn router(health: HealthState, max_body_bytes: usize) -> Router {
+/// What is asked of those who ask.
+#[derive(Debug, Clone)]
+pub struct Policy {
+    /// How much is read of a request.
+    pub max_body_bytes: usize,
+    /// What they must bring.
+    pub keys: Keys,
+    /// Where their pages may come from.
+    pub origins: Vec<Origin>,
+}
+
+impl Policy {
+    /// That of the command line.
+    #[must_use]
+    pub fn new(args: &HttpArgs) -> Self {
+        Self {
+            max_body_bytes: args.max_body_mib as usize * (1 << 20),
+            keys: Keys::new(&args.access),
+            origins: args.access.cors_allow_origin.clone(),
+        }
+    }
+}
+
+/// Every path of the public listener.
+pub fn router(health: HealthState, policy: Policy) -> Router {
     let (metrics, all) = (Arc::clone(&health.metrics), Arc::clone(&health.metrics));
     let api = ApiState { tokenizer_manager: health.tokenizer_manager.clone() };
     let requests = generate::routes()
         .merge(openai::routes())
         .merge(pause::routes())
         .merge(flush_cache::routes())
+        .merge(abort_request::routes())
         .with_state(api)
-        .layer(DefaultBodyLimit::max(max_body_bytes))
+        .layer(DefaultBodyLimit::max(policy.max_body_bytes))
         .route_layer(middleware::from_fn_with_state(metrics, count_refusals))
         .route_layer(middleware::from_fn(trace_layer::trace));
-    guarded(requests.merge(about_health(health)), all)
+    let info = info::routes().with_state(AdminState::from(&health));
+    guarded(requests.merge(info).merge(about_health(health)), policy, all)
 }
 
 /// Every path of the admin listener: what describes health, and health as gRPC has it.
-pub fn admin_router(health: HealthState) -> Router {
+pub fn admin_router(health: HealthState, policy: Policy) -> Router {
     let (grpc, all) = (grpc_health::service(AdminState::from(&health)), Arc::clone(&health.metrics));
-    guarded(about_health(health).route_service(grpc_health::PATH, grpc), all)
+    guarded(about_health(health).route_service(grpc_health::PATH, grpc), policy, all)
 }
 
 /// The probes and what else describes health. Nothing here but the probes waits for anybody.
@@ -76,8 +110,8 @@ fn about_health(health: HealthState) -> Router {
     probes.merge(untraced)
 }
 
-/// What no handler does: unknown paths, wrong methods, panics; and all of it is counted.
-fn guarded(router: Router, metrics: Arc<Metrics>) -> Router {
+/// What no handler does: keys, unknown paths, wrong methods, panics; and all of it is counted.
+fn guarded(router: Router, policy: Policy, metrics: Arc<Metrics>) -> Router {
     let panics = CatchPanicLayer::custom(|_| {
         ApiError::plain(StatusCode::INTERNAL_SERVER_ERROR, "server_error", "the handler failed").into_response()
     });
@@ -85,7 +119,25 @@ fn guarded(router: Router, metrics: Arc<Metrics>) -> Router {
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
         .layer(panics)
+        .layer(middleware::from_fn_with_state(Arc::new(policy.keys), auth::check))
+        .layer(option_layer(cors(&policy.origins)))
         .layer(middleware::from_fn_with_state(metrics, measure::measure))
+}
+
+/// What browsers are told, if pages of somebody may call.
+fn cors(origins: &[Origin]) -> Option<CorsLayer> {
+    let allowed = match origins {
+        [] => return None,
+        some if some.contains(&Origin::Any) => AllowOrigin::any(),
+        some => AllowOrigin::list(some.iter().filter_map(|origin| match origin {
+            Origin::Any => None,
+            Origin::Of(origin) => HeaderValue::from_str(origin).ok(),
+        })),
+    };
+    let methods = [Method::GET, Method::POST, Method::PUT, Method::DELETE];
+    let exposed = [trace_layer::X_REQUEST_ID, RETRY_AFTER];
+    let layer = CorsLayer::new().allow_origin(allowed).allow_methods(methods).expose_headers(exposed);
+    Some(layer.allow_headers(AllowHeaders::mirror_request()))
 }
 
 /// Counts the answers that carry a refusal.
@@ -109,6 +161,9 @@ async fn count_refusals(State(metrics): State<Arc<Metrics>>, request: Request, n
 }
 
 async fn not_found(request: Request) -> ApiError {
+    if let Some(elsewhere) = endpoints::elsewhere(request.uri().path()) {
+        return ApiError::not_implemented(elsewhere);
+    }
     let path: String = request.uri().path().chars().take(200).collect();
     ApiError::plain(StatusCode::NOT_FOUND, "not_found_error", format!("there is nothing at {path}"))
 }

@@ -67,7 +67,7 @@ pub enum Purpose {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum ToEngine {
     /// A request to run.
-    Generate(TokenizedGenerateReqInput),
+    Generate(Box<TokenizedGenerateReqInput>),
     /// Forget a request or a probe, wherever it is.
     Abort(AbortReq),
     /// Run no batch until [`ToEngine::Continue`].
@@ -121,16 +121,30 @@ pub enum FlushOutcome {
 pub struct TokenizedGenerateReqInput {
     /// Unique among the live requests of its frontend.
     pub rid: Rid,
+    /// Tells two requests apart that had the same rid one after the other; comes back with each output.
+    pub serial: u64,
     /// Why it exists.
     pub purpose: Purpose,
     /// The prompt; never empty, every id below the model's vocabulary size.
     pub input_ids: Vec<TokenId>,
     /// How to choose the next token and when to stop. Stop strings are the detokenizer's business.
     pub sampling_params: SamplingParams,
-    /// `Some(n)`: report the logprob of each output token and of the `n` likeliest.
-    pub top_logprobs: Option<u32>,
     /// Its priority, if it has one and the engine knows of any.
     pub priority: Option<i64>,
+    /// Report logprobs.
+    pub logprobs: Option<LogprobsWanted>,
+}
+
+/// Which logprobs a request reports, beside those of its output tokens.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct LogprobsWanted {
+    /// Those of so many of the likeliest tokens, at each place.
+    pub top: u32,
+    /// Those of these tokens, at each place.
+    pub token_ids: Vec<TokenId>,
+    /// Those of the prompt's tokens behind this place; the first token of a prompt never has one. `None`: of no token of
+    /// the prompt. Less than its length.
+    pub input_from: Option<u32>,
 }
 
 /// Ends one request early. Typed, so an abort of a probe is never mistaken for a probe.
@@ -138,6 +152,8 @@ pub struct TokenizedGenerateReqInput {
 pub struct AbortReq {
     /// The request to end.
     pub rid: Rid,
+    /// [`TokenizedGenerateReqInput::serial`] of the request: the next one with its rid is not meant.
+    pub serial: u64,
 }
 
 /// Engine → frontend. Outputs move `last_receive_tstamp`; everything else only describes.
@@ -232,12 +248,16 @@ pub struct BatchTokenIdOutput {
 pub struct TokenIdOutput {
     /// Which request.
     pub rid: Rid,
+    /// [`TokenizedGenerateReqInput::serial`] of the request.
+    pub serial: u64,
     /// Why it exists: the frontend may have forgotten it meanwhile.
     pub purpose: Purpose,
     /// Tokens since the last output, the matched stop token left out.
     pub output_ids: Vec<TokenId>,
     /// One entry for each of `output_ids`, if asked for.
     pub logprobs: Vec<TokenLogprob>,
+    /// One entry for each token of the prompt that was asked about; all of them with the first output.
+    pub input_logprobs: Vec<TokenLogprob>,
     /// Set on the last output.
     pub finish_reason: Option<FinishReason>,
     /// Tokens of the prompt.
@@ -250,15 +270,17 @@ pub struct TokenIdOutput {
     pub num_retractions: u32,
 }
 
-/// The logprob of one output token and of its likeliest rivals, natural logarithm.
+/// The logprob of one token and of its rivals, natural logarithm.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TokenLogprob {
-    /// The chosen token.
+    /// The token that stands there.
     pub token: TokenId,
     /// Its logprob, at most 0.
     pub logprob: f32,
     /// The likeliest tokens, best first.
     pub top: Vec<(TokenId, f32)>,
+    /// The tokens of [`LogprobsWanted::token_ids`], in that order.
+    pub asked: Vec<(TokenId, f32)>,
 }
 
 /// Why a request ended.
@@ -307,6 +329,8 @@ pub enum AbortKind {
     EngineDead,
     /// The server ends before the request did; made by the frontend, never sent by an engine.
     CutOff,
+    /// It took longer than it may; made by the frontend, never sent by an engine.
+    TimedOut,
 }
 
 impl AbortKind {
@@ -320,6 +344,7 @@ impl AbortKind {
             Self::StepFailed => "step_failed",
             Self::EngineDead => "engine_dead",
             Self::CutOff => "cut_off",
+            Self::TimedOut => "timed_out",
         }
     }
 }

@@ -67,7 +67,9 @@ pub trait ModelRunner: Send {
     /// What is loaded.
     fn info(&self) -> &ModelInfo;
 
-    /// Runs `batch`, writes its keys and values into their pages, and returns the wanted logits.
+    /// Runs `batch`, writes its keys and values into their pages, and returns the wanted logits. A sequence may stand in
+    /// several slices, side by side, each of which begins where the one before it ends: so logits are wanted in its
+    /// middle.
     ///
     /// # Errors
     /// The batch could not be run; the runner can go on with the next one.

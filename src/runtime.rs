@@ -2,6 +2,7 @@
 
 pub mod serve;
 pub mod frontend;
+pub mod public;
 pub mod admin;
 pub mod engine_link;
 pub mod engine;
@@ -13,6 +14,9 @@ pub mod canary;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::path::PathBuf;
+
+use axum_server::tls_rustls::RustlsConfig;
 
 use crate::config::{self, DrillArgs, HttpArgs, LogArgs, Ratio, TelemetryArgs};
 use crate::drills::Drills;
@@ -29,6 +33,16 @@ pub enum RuntimeError {
         address: SocketAddr,
         /// Why not.
         source: io::Error,
+    },
+    /// https cannot be served.
+    #[error("{flag} {}: {why}", path.display())]
+    Tls {
+        /// Who named the file.
+        flag: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
     },
     /// The engine's socket cannot be had.
     #[error("cannot listen for frontends: {0}")]
@@ -60,16 +74,28 @@ pub struct Listeners {
     pub public: TcpListener,
     /// For those who watch: served by a thread of its own.
     pub admin: TcpListener,
+    /// For everybody by https.
+    pub tls: Option<RustlsConfig>,
 }
 
 impl Listeners {
     /// Listens before anything is loaded, so that a taken port is known at once.
     ///
     /// # Errors
-    /// An address is in use or not ours.
+    /// An address is in use or not ours, or https cannot be served.
     pub fn bind(args: &HttpArgs) -> Result<Self, RuntimeError> {
         let (admin_host, admin_port) = args.admin_address();
-        Ok(Self { public: listen(args.host, args.port)?, admin: listen(admin_host, admin_port)? })
+        let tls = public::tls(&args.access)?;
+        Ok(Self { public: listen(args.host, args.port)?, admin: listen(admin_host, admin_port)?, tls })
+    }
+
+    /// Where everybody asks.
+    ///
+    /// # Errors
+    /// The listener has no address.
+    pub fn url(&self) -> io::Result<String> {
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        Ok(format!("{scheme}://{}", self.public.local_addr()?))
     }
 }
 

@@ -185,14 +185,16 @@ impl Scheduler {
         for input in inbox {
             match input {
                 SchedulerInput::Message(worker, envelope) => match envelope.msg {
-                    ToEngine::Generate(request) => self.process_generate(worker, request, envelope.sent_at, out),
-                    ToEngine::Abort(AbortReq { rid }) => self.forget(|owner, id| *owner == worker && *id == rid),
+                    ToEngine::Generate(request) => self.process_generate(worker, *request, envelope.sent_at, out),
+                    ToEngine::Abort(AbortReq { rid, serial }) => {
+                        self.forget(|owner, id, sent| *owner == worker && *id == rid && sent == serial);
+                    }
                     ToEngine::Pause(mode) => self.pause(mode, out),
                     ToEngine::Continue => self.resume(out),
                     ToEngine::FlushCache(id) => self.flush_cache(&worker, id, out),
                     ToEngine::Fault(_) | ToEngine::FaultsOff => {} // the ipc thread has done it; this turn sees it
                 },
-                SchedulerInput::WorkerGone(worker) => self.forget(|owner, _| *owner == worker),
+                SchedulerInput::WorkerGone(worker) => self.forget(|owner, _, _| *owner == worker),
             }
         }
         self.publish_vitals();
@@ -271,12 +273,13 @@ impl Scheduler {
     }
 
     /// Drops requests and probes, wherever they are, and takes their KV pages back.
-    fn forget(&mut self, is_gone: impl Fn(&HttpWorkerIpc, &Rid) -> bool) {
-        self.waiting.retain(|request| !is_gone(&request.worker, &request.rid));
-        self.return_health_check_ipcs.retain(|parked| !is_gone(&parked.worker, &parked.request.rid));
+    fn forget(&mut self, is_gone: impl Fn(&HttpWorkerIpc, &Rid, u64) -> bool) {
+        self.waiting.retain(|request| !is_gone(&request.worker, &request.rid, request.serial));
+        let is_gone_probe = |parked: &ParkedProbe| is_gone(&parked.worker, &parked.request.rid, parked.request.serial);
+        self.return_health_check_ipcs.retain(|parked| !is_gone_probe(parked));
         let kv_pool = &mut self.kv_pool;
         self.running.retain_mut(|request| {
-            let gone = is_gone(&request.worker, &request.rid);
+            let gone = is_gone(&request.worker, &request.rid, request.serial);
             if gone {
                 kv_pool.release(&mut request.pages);
             }

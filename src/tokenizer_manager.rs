@@ -6,10 +6,12 @@ pub mod receive;
 pub mod liveness;
 pub mod control;
 mod flushes;
+pub mod abort;
 mod table;
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
@@ -75,6 +77,7 @@ struct Inner {
     lag: Arc<RuntimeLag>,
     drills: Drills,
     flushes: Flushes,
+    request_limit: Option<Duration>,
 }
 
 /// The other end of the way to the engine: the connection takes from it. Its length is bounded by the request table,
@@ -99,7 +102,8 @@ impl ToEngineQueue {
 }
 
 impl TokenizerManager {
-    /// Without engine and model yet; the queue is for whoever connects.
+    /// Without engine and model yet; the queue is for whoever connects. `request_limit`: how long a user's request may
+    /// take.
     #[must_use]
     pub fn new(
         ledger: Arc<ProbeLedger>,
@@ -107,6 +111,7 @@ impl TokenizerManager {
         status: Arc<StatusBoard>,
         metrics: Arc<Metrics>,
         drills: Drills,
+        request_limit: Option<Duration>,
     ) -> (Self, ToEngineQueue) {
         let (to_engine, receiver) = mpsc::unbounded_channel();
         let depth = Arc::new(AtomicUsize::new(0));
@@ -126,6 +131,7 @@ impl TokenizerManager {
             lag: Arc::default(),
             drills,
             flushes: Flushes::default(),
+            request_limit,
         };
         (Self { inner: Arc::new(inner) }, ToEngineQueue { receiver, depth })
     }
@@ -244,7 +250,7 @@ impl TokenizerManager {
         self.send(msg, self.epoch());
     }
 
-    fn send_abort(&self, rid: &Rid) {
-        self.tell_engine(ToEngine::Abort(AbortReq { rid: rid.clone() }));
+    fn send_abort(&self, rid: &Rid, serial: u64) {
+        self.tell_engine(ToEngine::Abort(AbortReq { rid: rid.clone(), serial }));
     }
 }

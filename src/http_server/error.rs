@@ -1,11 +1,13 @@
 //! The one shape of an error, and the one place where an HTTP status is chosen.
 
 use axum::Json;
-use axum::http::{HeaderValue, StatusCode, header::RETRY_AFTER};
+use axum::http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::endpoints::{Access, Elsewhere};
 use crate::telemetry::labels::RejectReason;
 use crate::tokenizer_manager::submit::SubmitError;
 
@@ -67,6 +69,27 @@ impl ApiError {
         }
     }
 
+    /// 401: no key, or a wrong one.
+    pub fn unauthorized(access: Access) -> Self {
+        let which = if access == Access::Admin { "the admin key" } else { "the API key" };
+        let message = format!("this path needs {which}, as in 'Authorization: Bearer <key>'");
+        Self { code: Some("invalid_api_key"), ..Self::plain(StatusCode::UNAUTHORIZED, "authentication_error", message) }
+    }
+
+    /// 503: `--request-timeout`.
+    pub fn timed_out(message: impl Into<String>) -> Self {
+        Self { code: Some("request_timeout"), ..Self::not_serving(message) }
+    }
+
+    /// 501: another server has it.
+    pub fn not_implemented(elsewhere: &Elsewhere) -> Self {
+        let message = format!("{} is not implemented. {}", elsewhere.path, elsewhere.why);
+        Self {
+            code: Some("not_implemented"),
+            ..Self::plain(StatusCode::NOT_IMPLEMENTED, "not_implemented_error", message)
+        }
+    }
+
     /// 503: come back later.
     pub fn not_serving(message: impl Into<String>) -> Self {
         Self {
@@ -102,6 +125,7 @@ impl From<SubmitError> for ApiError {
             SubmitError::ContextLength { param, .. } => Self::context_length(param, message),
             SubmitError::QueueFull(_) => Self::queue_full(message),
             SubmitError::NotServing(_) | SubmitError::EngineDead => Self::not_serving(message),
+            SubmitError::TimedOut(_) => Self::timed_out(message),
             SubmitError::Failed(_) => {
                 Self::plain(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message).of_accepted()
             }
@@ -114,6 +138,9 @@ impl IntoResponse for ApiError {
         let mut response = (self.status, Json(self.body())).into_response();
         if self.status == StatusCode::SERVICE_UNAVAILABLE {
             response.headers_mut().insert(RETRY_AFTER, RETRY_AFTER_SECONDS);
+        }
+        if self.status == StatusCode::UNAUTHORIZED {
+            response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         if let Some(reason) = self.reason {
             response.extensions_mut().insert(reason);

@@ -2,6 +2,7 @@
 
 pub mod body;
 pub mod request;
+pub mod logprobs;
 pub mod response;
 pub mod exchange;
 
@@ -16,9 +17,10 @@ use crate::clock::MonoNanos;
 use crate::io_struct::Rid;
 use crate::tokenizer_manager::TokenizerManager;
 use body::ApiJson;
-use exchange::{Call, collect, stream_response, submit};
+use exchange::{Call, abort_error, collect, stream_response, submit};
+use logprobs::Shown;
 use request::{GenerateBody, Shape};
-use response::{Answer, Cumulative, Logprobs, error};
+use response::{Answer, Cumulative, Teller};
 
 /// What the request APIs hold.
 #[derive(Clone)]
@@ -44,23 +46,27 @@ pub async fn generate(
     let model = state.tokenizer_manager.model()?;
     let streaming = body.stream.unwrap_or(false);
     let text = body.return_text_in_logprobs.unwrap_or(false);
+    let with_prompt = body.return_prompt_token_ids.unwrap_or(false);
     let plan = body.plan(&model)?;
-    let top = plan.requests.first().and_then(|request| request.top_logprobs);
-    let answer = Answer { model, arrived, logprobs: Logprobs { top, text } };
-    let rids: Vec<Rid> = plan.requests.iter().map(|request| request.rid.clone()).collect();
-    let id = rids.first().map_or("", Rid::as_str);
-    let call = Call { model: &answer.model, id, stream: streaming };
+    let shape = plan.shape;
+    let shown: Vec<Shown> =
+        plan.requests.iter().map(|request| Shown { wanted: request.logprobs.clone(), text }).collect();
+    let answer = Answer { model, arrived, with_prompt };
+    let rid = plan.requests.first().map(|request| request.rid.clone());
+    let call = Call { model: &answer.model, id: rid.as_ref().map_or("", Rid::as_str), stream: streaming };
     let mut streams = submit(&state.tokenizer_manager, &call, plan.requests).await?;
-    let rid = rids.first().cloned().map(Extension);
+    let tellers: Vec<Teller> = streams.iter().zip(shown).map(|(stream, shown)| answer.teller(stream, shown)).collect();
+    let rid = rid.map(Extension);
     if streaming {
-        return Ok((rid, stream_response(streams, Cumulative::new(answer, plan.shape, rids))).into_response());
+        return Ok((rid, stream_response(streams, Cumulative::new(tellers, shape))).into_response());
     }
-    let outputs = collect(&mut streams, |stream, output| match error(output.finish_reason.as_ref()) {
+    let outputs = collect(&mut streams, |_, output| output).await.into_iter().zip(&tellers);
+    let outputs = outputs.map(|(output, teller)| match abort_error(output.finish_reason.as_ref()) {
         Some(error) => Err(error),
-        None => Ok(answer.object(stream.rid(), &output)),
+        None => Ok(teller.object(&output)),
     });
-    let outputs: Result<Vec<Value>, ApiError> = outputs.await.into_iter().collect();
-    let answer = match plan.shape {
+    let outputs: Result<Vec<Value>, ApiError> = outputs.collect();
+    let answer = match shape {
         Shape::Single => outputs?.into_iter().next().unwrap_or_default(),
         Shape::List => Value::Array(outputs?),
     };

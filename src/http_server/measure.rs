@@ -10,6 +10,7 @@ use axum::middleware::Next;
 use axum::response::Response;
 use http_body::{Frame, SizeHint};
 
+use super::endpoints;
 use crate::telemetry::labels::HttpRoute;
 use crate::telemetry::metrics::{HttpExchange, Metrics};
 
@@ -30,7 +31,8 @@ pub async fn measure(State(metrics): State<Arc<Metrics>>, request: Request, next
 
 /// The label of a matched path. What the client wrote is never a label.
 fn route(matched: Option<&str>) -> HttpRoute {
-    let known = HttpRoute::ALL.iter().find(|route| Some(route.as_str()) == matched);
+    let first_name = matched.map(endpoints::first_name);
+    let known = HttpRoute::ALL.iter().find(|route| Some(route.as_str()) == first_name);
     known.copied().unwrap_or(HttpRoute::Unmatched)
 }
 

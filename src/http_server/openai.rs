@@ -1,23 +1,29 @@
-//! OpenAI's APIs: chat, completions, models.
+//! OpenAI's APIs: chat, completions, models, and the tokens of a text.
 
 pub mod chat;
 pub mod completions;
 pub mod logprobs;
 pub mod models;
+pub mod tokenize;
 pub mod reply;
 
 use axum::Router;
 use axum::routing::{get, post};
 use serde::Deserialize;
 
+use super::endpoints::aliases;
 use super::error::ApiError;
 use super::generate::ApiState;
 
-/// `/v1/chat/completions`, `/v1/completions` and `/v1/models`.
+/// The paths below `/v1`, and the older names of some of them.
 pub fn routes() -> Router<ApiState> {
     Router::new()
         .route("/v1/chat/completions", post(chat::chat_completions))
         .route("/v1/completions", post(completions::completions))
+        .route("/v1/tokenize", post(tokenize::tokenize))
+        .route("/v1/detokenize", post(tokenize::detokenize))
+        .route(aliases::TOKENIZE, post(tokenize::tokenize))
+        .route(aliases::DETOKENIZE, post(tokenize::detokenize))
         .route("/v1/models", get(models::list))
         .route("/v1/models/{*model}", get(models::one))
 }

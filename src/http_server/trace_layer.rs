@@ -17,7 +17,8 @@ use crate::io_struct::Rid;
 use crate::telemetry::spans::{self, Caller, StreamSpan};
 
 const EVENT_STREAM: &str = "text/event-stream";
-const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+/// The rid of what is answered.
+pub const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// Runs the handler in a server span. Handlers name their request by a [`Rid`] in the response's extensions.
 pub async fn trace(request: Request, next: Next) -> Response {

@@ -1,17 +1,19 @@
 //! Attention over the paged KV pool: each token looks at everything before it in its own sequence.
 //!
-//! Work is shared by groups of up to [`GROUP_ROWS`] neighbouring tokens of one sequence and one KV head, so that a key
-//! is read once for all queries that look at it. Whatever the group, a query meets the same keys in the same order and
-//! in the same steps of 16 pages, counted from the start of the sequence: its result depends on nothing else.
+//! Work is shared by groups of up to [`GROUP_ROWS`] neighbouring tokens of one sequence, one KV head and one segment of
+//! the sequence, so that a key is read once for all queries that look at it, and a long context is read by all threads.
+//! Whatever the group, a query meets the same keys in the same order, in the same segments and steps of 16 pages, counted
+//! from the start of the sequence: its result depends on nothing else.
 
 pub mod kv_pool;
 mod pages;
+mod segments;
 
 pub use kv_pool::{KvLayer, KvShape};
 
-use super::kernels::elementwise::exp;
 use super::kernels::{LANES, Lanes, Team};
 use super::{PAGE_SIZE, PageId};
+use segments::{Running, Segment, merge};
 
 /// Tokens of one sequence that share the reading of the keys.
 pub const GROUP_ROWS: usize = 8;
@@ -19,6 +21,10 @@ pub const GROUP_ROWS: usize = 8;
 /// Pages whose scores are held at once: with the 24 queries of a usual group that is 24 KiB, which the first level cache
 /// holds.
 const BLOCK_PAGES: usize = 16;
+
+/// Pages of a sequence that one thread reads at a time: 1,024 tokens. Shorter ones would cost more in putting the results
+/// together than they win.
+const SEGMENT_PAGES: usize = 4 * BLOCK_PAGES;
 
 /// Neighbouring tokens of one sequence in a batch.
 #[derive(Debug, Clone, Copy)]
@@ -33,6 +39,17 @@ pub struct Group<'a> {
     pub pages: &'a [PageId],
 }
 
+impl Group<'_> {
+    /// Pages that its tokens look at.
+    fn used_pages(&self) -> &[PageId] {
+        &self.pages[..(self.start + self.rows).div_ceil(PAGE_SIZE)]
+    }
+
+    fn segments(&self) -> usize {
+        self.used_pages().len().div_ceil(SEGMENT_PAGES)
+    }
+}
+
 /// Output of [`attend`]: for each KV head, row after row, the values of its query heads.
 #[derive(Debug, Default)]
 pub struct Attended {
@@ -40,6 +57,10 @@ pub struct Attended {
     /// Floats of one row at one KV head.
     width: usize,
     values: Vec<f32>,
+    /// For each KV head and group, segment after segment: the same, not yet put together.
+    parts: Vec<f32>,
+    /// For each query of these.
+    running: Vec<Running>,
 }
 
 impl Attended {
@@ -67,105 +88,68 @@ pub fn attend<L: Lanes>(
     let shape = kv.shape();
     let rows = groups.iter().map(|group| group.rows).sum::<usize>();
     let width = shape.queries_per_head * shape.head_dim;
+    let parts = shape.kv_heads * groups.iter().map(|group| group.rows * group.segments()).sum::<usize>();
     (out.rows, out.width) = (rows, width);
     out.values.resize(rows * width * shape.kv_heads, 0.0);
-    let mut items = Vec::with_capacity(groups.len() * shape.kv_heads);
-    let mut rest = out.values.as_mut_slice();
-    for head in 0..shape.kv_heads {
-        for group in groups {
-            let (part, after) = rest.split_at_mut(group.rows * width);
-            rest = after;
-            items.push((head, group, part));
-        }
-    }
-    // The longest first: the short ones fill the gaps at the end.
-    items.sort_by_key(|(_, group, _)| std::cmp::Reverse(group.rows * (group.start + group.rows)));
+    out.parts.resize(parts * width, 0.0);
+    out.running.resize(parts * shape.queries_per_head, Running::NOTHING);
     let keys: usize = groups.iter().map(|group| group.rows * (group.start + group.rows)).sum();
-    team.for_each(keys * width * shape.kv_heads / LANES, items.into_iter(), |(head, group, out)| {
+    let cost = keys * width * shape.kv_heads / LANES;
+    team.for_each(cost, segments(shape, groups, out).into_iter(), |segment| {
         L::vectorise(
             #[inline(always)]
             || {
-                let mut queries = vec![0.0; out.len()];
+                let mut queries = vec![0.0; segment.values.len()];
                 for (index, to) in queries.chunks_exact_mut(shape.head_dim).enumerate() {
                     let (row, of_head) = (index / shape.queries_per_head, index % shape.queries_per_head);
-                    query(group.first_row + row, head * shape.queries_per_head + of_head, to);
+                    query(segment.group.first_row + row, segment.head * shape.queries_per_head + of_head, to);
                 }
-                attend_group::<L>(kv, head, group, &queries, out);
+                segment.attend::<L>(kv, &queries);
             },
+        );
+    });
+    let Attended { values, parts, running, .. } = out;
+    let (mut values, mut parts, mut running) = (values.as_mut_slice(), parts.as_slice(), running.as_slice());
+    let merges = (0..shape.kv_heads).flat_map(|_| groups).map(|group| {
+        let len = group.rows * width;
+        (
+            values.split_off_mut(..len).expect("as long as all groups"),
+            parts.split_off(..len * group.segments()).expect("as long as all segments"),
+            running.split_off(..len / shape.head_dim * group.segments()).expect("as long as all segments"),
+        )
+    });
+    team.for_each(parts_cost(rows, width, shape), merges, |(values, parts, running)| {
+        L::vectorise(
+            #[inline(always)]
+            || merge::<L>(shape.head_dim, values, parts, running),
         );
     });
 }
 
-/// The running softmax of one query over the keys so far.
-#[derive(Clone, Copy)]
-struct Running {
-    largest: f32,
-    sum: f32,
+/// Steps of putting the segments together, about.
+fn parts_cost(rows: usize, width: usize, shape: KvShape) -> usize {
+    rows * width * shape.kv_heads / LANES
 }
 
-/// All queries of a group at one KV head. `queries` and `out`: query after query, `head_dim` floats each.
-#[inline(always)]
-fn attend_group<L: Lanes>(kv: &KvLayer, head: usize, group: &Group<'_>, queries: &[f32], out: &mut [f32]) {
-    let shape = kv.shape();
-    let count = queries.len() / shape.head_dim;
-    let end = group.start + group.rows;
-    let queries = pages::Queries::new(queries, shape.head_dim);
-    let mut running = vec![Running { largest: f32::NEG_INFINITY, sum: 0.0 }; count];
-    let mut scores = vec![[0.0; LANES]; count * BLOCK_PAGES];
-    out.fill(0.0);
-    for (block, ids) in group.pages[..end.div_ceil(PAGE_SIZE)].chunks(BLOCK_PAGES).enumerate() {
-        let start = block * BLOCK_PAGES * PAGE_SIZE;
-        queries.score::<L>(kv, head, ids, &mut scores);
-        let per_query = scores.chunks_exact_mut(BLOCK_PAGES).zip(out.chunks_exact_mut(shape.head_dim));
-        for (index, (scores, out)) in per_query.enumerate() {
-            let visible = group.start + index / shape.queries_per_head + 1;
-            let scores = &mut scores[..ids.len()];
-            running[index].take::<L>(scores, visible.saturating_sub(start), out);
+/// All segments of all groups at all heads, the longest first: the short ones fill the gaps at the end.
+fn segments<'a>(shape: KvShape, groups: &'a [Group<'a>], out: &'a mut Attended) -> Vec<Segment<'a>> {
+    let (mut parts, mut running) = (out.parts.as_mut_slice(), out.running.as_mut_slice());
+    let mut segments = Vec::with_capacity(shape.kv_heads * groups.len());
+    for (head, group) in (0..shape.kv_heads).flat_map(|head| groups.iter().map(move |group| (head, group))) {
+        for (index, pages) in group.used_pages().chunks(SEGMENT_PAGES).enumerate() {
+            let queries = group.rows * shape.queries_per_head;
+            segments.push(Segment {
+                head,
+                group,
+                start: index * SEGMENT_PAGES * PAGE_SIZE,
+                pages,
+                running: running.split_off_mut(..queries).expect("as long as all segments"),
+                values: parts.split_off_mut(..queries * shape.head_dim).expect("as long as all segments"),
+            });
         }
-        pages::add_values::<L>(kv, head, ids, end - start, &scores, out);
     }
-    for (running, out) in running.iter().zip(out.chunks_exact_mut(shape.head_dim)) {
-        let inverse = 1.0 / running.sum;
-        out.iter_mut().for_each(|value| *value *= inverse);
-    }
-}
-
-impl Running {
-    /// Turns the scores of one block into weights, those at or after `visible` into 0, and scales what has been summed
-    /// up so far, weights and values, to the largest score seen.
-    #[inline(always)]
-    fn take<L: Lanes>(&mut self, scores: &mut [[f32; LANES]], visible: usize, values: &mut [f32]) {
-        let hidden = L::splat(f32::NEG_INFINITY);
-        let seen = |page: usize| visible.saturating_sub(page * PAGE_SIZE).min(LANES);
-        let mut largest = hidden;
-        for (page, scores) in scores.iter().enumerate() {
-            largest = L::max(largest, L::keep_first(L::load(scores), seen(page), hidden));
-        }
-        let largest = L::largest(largest).max(self.largest);
-        let shift = L::splat(largest);
-        let mut sum = L::splat(0.0);
-        for (page, scores) in scores.iter_mut().enumerate() {
-            let weights = exp::<L>(L::sub(L::load(scores), shift));
-            let weights = L::keep_first(weights, seen(page), L::splat(0.0));
-            sum = L::add(sum, weights);
-            L::store(weights, scores);
-        }
-        if largest > self.largest {
-            // The first block has nothing to scale: e^-inf is not asked for.
-            let factor = if self.sum > 0.0 { exp_one::<L>(self.largest - largest) } else { 0.0 };
-            self.sum *= factor;
-            values.iter_mut().for_each(|value| *value *= factor);
-        }
-        self.largest = largest;
-        self.sum += L::sum(sum);
-    }
-}
-
-#[inline(always)]
-fn exp_one<L: Lanes>(x: f32) -> f32 {
-    let mut lanes = [0.0; LANES];
-    L::store(exp::<L>(L::splat(x)), &mut lanes);
-    lanes[0]
+    segments.sort_by_key(|segment| std::cmp::Reverse(segment.group.rows * segment.pages.len()));
+    segments
 }
 
 #[cfg(test)]

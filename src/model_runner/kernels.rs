@@ -11,6 +11,7 @@ mod tiles;
 pub mod packed;
 pub mod pack;
 pub mod elementwise;
+pub mod prefetch;
 pub mod team;
 
 pub use activations::{Activations, Columns, Form};

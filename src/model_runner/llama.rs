@@ -5,6 +5,7 @@ mod batch;
 mod layer;
 mod rope;
 
+use std::io;
 use std::marker::PhantomData;
 
 use super::attention::{Attended, KvLayer};
@@ -77,17 +78,19 @@ pub struct LlamaParts {
 
 impl LlamaParts {
     /// A runner on the kernels of `backend`.
-    #[must_use]
-    pub fn assemble(self, backend: KernelBackend) -> Box<dyn ModelRunner> {
+    ///
+    /// # Errors
+    /// The system refuses the memory of the KV pool.
+    pub fn assemble(self, backend: KernelBackend) -> io::Result<Box<dyn ModelRunner>> {
         with_lanes(backend, self)
     }
 }
 
 impl WithLanes for LlamaParts {
-    type Output = Box<dyn ModelRunner>;
+    type Output = io::Result<Box<dyn ModelRunner>>;
 
-    fn run<L: Lanes>(self) -> Box<dyn ModelRunner> {
-        Box::new(LlamaRunner::<L>::new(self))
+    fn run<L: Lanes>(self) -> Self::Output {
+        Ok(Box::new(LlamaRunner::<L>::new(self)?))
     }
 }
 
@@ -101,11 +104,13 @@ impl LlamaWeights {
 }
 
 impl<L: Lanes> LlamaRunner<L> {
-    fn new(LlamaParts { info, config, weights, team }: LlamaParts) -> Self {
+    fn new(LlamaParts { info, config, weights, team }: LlamaParts) -> io::Result<Self> {
         let pages = (info.max_total_tokens as usize).div_ceil(PAGE_SIZE);
-        let kv = (0..weights.layers.len()).map(|_| KvLayer::new(config.kv_shape(), pages)).collect();
+        let layers = 0..weights.layers.len();
+        let kv = layers.map(|_| KvLayer::new(config.kv_shape(), pages)).collect::<io::Result<_>>()?;
         let rope = Rope::new(&config, weights.rope_factors.as_deref());
-        Self { info, config, weights, rope, kv, pages, team, scratch: Scratch::default(), lanes: PhantomData }
+        let scratch = Scratch::default();
+        Ok(Self { info, config, weights, rope, kv, pages, team, scratch, lanes: PhantomData })
     }
 
     fn embed(&mut self, batch: &Batch<'_>) {

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use crate::io_struct::{SamplingParams, TokenId, TokenLogprob};
+use crate::io_struct::{LogprobsWanted, SamplingParams, TokenId, TokenLogprob};
 use row::Weights;
 
 /// What the choice depends on, beside the logits. Nothing else may: so a seed gives the same text in any batch.
@@ -22,8 +22,8 @@ pub struct SamplingInput<'a> {
     pub output: &'a [TokenId],
     /// Drives the choice.
     pub seed: u64,
-    /// Report the logprob of the choice and of so many rivals.
-    pub top_logprobs: Option<u32>,
+    /// Report the logprob of the choice and of its rivals.
+    pub logprobs: Option<&'a LogprobsWanted>,
 }
 
 /// A chosen token.
@@ -46,7 +46,7 @@ pub fn sample(row: &[f32], input: &SamplingInput<'_>) -> Sampled {
     } else {
         choose(row, input)
     };
-    Sampled { token, logprob: input.top_logprobs.map(|top| logprob_of(row, token, top as usize)) }
+    Sampled { token, logprob: input.logprobs.map(|wanted| logprob_of(row, token, wanted)) }
 }
 
 fn changes_logits(params: &SamplingParams) -> bool {
@@ -161,16 +161,24 @@ fn likelier(a: &(TokenId, f64), b: &(TokenId, f64)) -> Ordering {
     b.1.total_cmp(&a.1).then(a.0.cmp(&b.0))
 }
 
-fn logprob_of(logits: &[f32], token: TokenId, top: usize) -> TokenLogprob {
+/// What `logits` say of `token` and of the rivals that are wanted.
+#[must_use]
+pub fn logprob_of(logits: &[f32], token: TokenId, wanted: &LogprobsWanted) -> TokenLogprob {
     let largest = row::largest(logits);
     let log_sum = f64::from(largest) + Weights::new(logits, largest, 1.0).total().ln();
     let logprob = |logit: f32| ((f64::from(logit) - log_sum) as f32).min(0.0);
+    let of = |token: TokenId| logits.get(token.index()).map_or(f32::NEG_INFINITY, |logit| logprob(*logit));
+    let top = wanted.top as usize;
     let ranked = likeliest(logits, largest, 1.0, |kept| kept.len() >= top);
     let mut ranked: Vec<_> = ranked.into_iter().map(|(token, logit)| (token, f64::from(logit))).collect();
     ranked.sort_unstable_by(likelier);
     ranked.truncate(top);
-    let top = ranked.into_iter().map(|(token, logit)| (token, logprob(logit as f32))).collect();
-    TokenLogprob { token, logprob: logits.get(token.index()).map_or(f32::NEG_INFINITY, |logit| logprob(*logit)), top }
+    TokenLogprob {
+        token,
+        logprob: of(token),
+        top: ranked.into_iter().map(|(token, _)| (token, of(token))).collect(),
+        asked: wanted.token_ids.iter().map(|token| (*token, of(*token))).collect(),
+    }
 }
 
 #[cfg(test)]
@@ -178,7 +186,7 @@ mod tests {
     use super::*;
 
     fn token(logits: &[f32], params: &SamplingParams, seed: u64) -> u32 {
-        let input = SamplingInput { params, prompt: &[TokenId(0)], output: &[TokenId(1)], seed, top_logprobs: None };
+        let input = SamplingInput { params, prompt: &[TokenId(0)], output: &[TokenId(1)], seed, logprobs: None };
         sample(logits, &input).token.0
     }
 
@@ -274,12 +282,15 @@ mod tests {
     #[test]
     fn logprobs_are_of_the_model_itself() {
         let params = SamplingParams { temperature: 0.0, logit_bias: vec![(TokenId(0), 50.0)], ..Default::default() };
-        let input = SamplingInput { params: &params, prompt: &[], output: &[], seed: 0, top_logprobs: Some(2) };
+        let wanted = LogprobsWanted { top: 2, token_ids: vec![TokenId(3), TokenId(9)], input_from: None };
+        let input = SamplingInput { params: &params, prompt: &[], output: &[], seed: 0, logprobs: Some(&wanted) };
         let sampled = sample(&[0.0, 0.0, 0.0, 0.0], &input);
         let logprob = sampled.logprob.unwrap();
         assert_eq!((sampled.token, logprob.token), (TokenId(0), TokenId(0)));
         assert!((logprob.logprob - 0.25f32.ln()).abs() < 1e-6);
         assert_eq!(logprob.top.iter().map(|(token, _)| token.0).collect::<Vec<_>>(), [0, 1]);
+        let quarter = logprob.logprob;
+        assert_eq!(logprob.asked, [(TokenId(3), quarter), (TokenId(9), f32::NEG_INFINITY)]);
     }
 
     #[test]

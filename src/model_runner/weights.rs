@@ -116,6 +116,14 @@ pub enum LoadError {
         /// What there is.
         present: Vec<&'static str>,
     },
+    /// The system does not give memory for the KV pool.
+    #[error("no memory for a KV pool of {tokens} tokens: {source}")]
+    KvMemory {
+        /// What was asked for.
+        tokens: u32,
+        /// Why.
+        source: std::io::Error,
+    },
     /// The KV pool is larger than the machine.
     #[error("a KV pool of {tokens} tokens needs {needed} bytes, this machine has {present} bytes of memory")]
     KvPool {
@@ -156,7 +164,9 @@ pub fn load(path: &Path, options: &LoadOptions) -> Result<Box<dyn ModelRunner>, 
         weight_bytes: weights.bytes() as u64,
         load_seconds: began.elapsed().as_secs_f64(),
     };
-    Ok(LlamaParts { info, config, weights, team }.assemble(kernels))
+    let tokens = options.max_total_tokens;
+    let parts = LlamaParts { info, config, weights, team };
+    parts.assemble(kernels).map_err(|source| LoadError::KvMemory { tokens, source })
 }
 
 fn choose(asked: Option<KernelBackend>) -> Result<KernelBackend, LoadError> {

@@ -5,13 +5,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 use std::time::Duration;
 
+use axum::Router;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::drain::{self, Asked, EndSignal};
-use crate::http_server;
 use crate::http_server::health::HealthState;
 use crate::http_server::health::self_probe;
+use crate::http_server::{self, Policy};
 use crate::server_status::StatusEvent;
 use crate::tokenizer_manager::TokenizerManager;
 
@@ -46,7 +47,12 @@ impl Admin {
     ///
     /// # Errors
     /// The operating system refuses the thread, its runtime or its listener.
-    pub fn start(listener: TcpListener, health: HealthState, public: PublicServer) -> std::io::Result<Self> {
+    pub fn start(
+        listener: TcpListener,
+        health: HealthState,
+        policy: Policy,
+        public: PublicServer,
+    ) -> std::io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let listener = {
             let _inside = runtime.enter();
@@ -54,7 +60,8 @@ impl Admin {
         };
         let (asked, hear) = watch::channel(Asked::No);
         let stop_probing = CancellationToken::new();
-        let work = attend(listener, health, public, asked, stop_probing.clone());
+        let router = http_server::admin_router(health.clone(), policy);
+        let work = attend(listener, router, health, public, asked, stop_probing.clone());
         thread::Builder::new().name("admin".to_owned()).spawn(move || {
             // Best effort, for where the process may: a turn of its own when every core is taken.
             let _ = rustix::process::setpriority_process(None, NICENESS);
@@ -89,6 +96,7 @@ impl Admin {
 /// Returns the exit code of a forced end, or of a failure of its own.
 async fn attend(
     listener: tokio::net::TcpListener,
+    router: Router,
     health: HealthState,
     public: PublicServer,
     asked: watch::Sender<Asked>,
@@ -99,7 +107,7 @@ async fn attend(
             stop_probing.run_until_cancelled(self_probe::keep_probing(health.clone(), interval)).await;
         }
     };
-    let service = http_server::admin_router(health.clone()).into_make_service_with_connect_info::<SocketAddr>();
+    let service = router.into_make_service_with_connect_info::<SocketAddr>();
     let serving = async { axum::serve(listener, service).await };
     let background = async {
         let ((), served) = tokio::join!(probing, serving);

@@ -1,21 +1,23 @@
 //! The frontend's stations, built and wired; and `radiosonde frontend`, which uses an engine that runs already.
 
 use std::io::Write;
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
+use axum_server::tls_rustls::RustlsConfig;
 use tokio::task::JoinHandle;
 
 use super::admin::{Admin, PublicServer};
 use super::drain::{self, DrainBudget};
 use super::engine_link::EngineLink;
-use super::{Listeners, RuntimeError, canary, telemetry_config};
+use super::{Listeners, RuntimeError, canary, public, telemetry_config};
 use crate::config::{FrontendArgs, HttpArgs};
-use crate::http_server;
 use crate::http_server::admin::{AdminState, FrontendVitals};
 use crate::http_server::health::HealthState;
+use crate::http_server::{self, Policy};
 use crate::incidents::IncidentLog;
 use crate::io_struct::{EngineInfo, ModelInfo, ModelSource};
 use crate::ipc::IpcError;
@@ -70,7 +72,7 @@ impl Frontend {
         supervision: Supervision,
         telemetry: Telemetry,
     ) -> Result<(Self, ToEngineQueue), RuntimeError> {
-        let url = format!("http://{}", listeners.public.local_addr()?);
+        let url = listeners.url()?;
         let (transitions, reports) = (telemetry.clone(), Arc::clone(&telemetry.metrics));
         let status = Arc::new(StatusBoard::new(move |from, to, reason| {
             transitions.metrics.engine.status_changed(from, to, reason);
@@ -82,7 +84,8 @@ impl Frontend {
         let on_report = move |cause| reports.engine.incident_reported(cause);
         let incidents = IncidentLog::new(supervision.incidents.or_else(incident_folder), on_report);
         let metrics = Arc::clone(&telemetry.metrics);
-        let (manager, queue) = TokenizerManager::new(ledger, incidents, status, metrics, drills);
+        let limit = args.access.request_limit();
+        let (manager, queue) = TokenizerManager::new(ledger, incidents, status, metrics, drills, limit);
         canary::start(manager.lag())?;
         let health = HealthState {
             tokenizer_manager: manager.clone(),
@@ -94,8 +97,10 @@ impl Frontend {
         let vitals = FrontendVitals::new(AdminState::from(&health), args.drain_timeout, supervision.engine_restarts);
         telemetry.metrics.watch(Arc::new(vitals)).map_err(telemetry::TelemetryError::from)?;
         let public = PublicServer { settle: args.drain_settle, ..PublicServer::default() };
-        let http = serve_public(listeners.public, &health, args, &public)?;
-        let admin = Admin::start(listeners.admin, health, public.clone())?;
+        let policy = Policy::new(args);
+        let router = http_server::router(health.clone(), policy.clone());
+        let http = serve_public(listeners.public, router, listeners.tls, &public);
+        let admin = Admin::start(listeners.admin, health, policy, public.clone())?;
         Ok((Self { manager, telemetry, args: args.clone(), url, http, public, admin }, queue))
     }
 
@@ -185,21 +190,16 @@ impl Frontend {
 /// Serves the public listener until `public` stops.
 fn serve_public(
     listener: TcpListener,
-    health: &HealthState,
-    args: &HttpArgs,
+    router: Router,
+    tls: Option<RustlsConfig>,
     public: &PublicServer,
-) -> std::io::Result<JoinHandle<std::io::Result<()>>> {
-    let router = http_server::router(health.clone(), args.max_body_mib as usize * (1 << 20));
-    let listener = tokio::net::TcpListener::from_std(listener)?;
-    let stop = public.stop.clone();
-    let stopped = public.stopped.clone().drop_guard();
+) -> JoinHandle<std::io::Result<()>> {
+    let (stop, stopped) = (public.stop.clone(), public.stopped.clone().drop_guard());
     #[expect(clippy::disallowed_methods, reason = "the runtime spawns, and waits for it when it closes")]
-    let http = tokio::spawn(async move {
+    tokio::spawn(async move {
         let _stopped = stopped;
-        let service = router.into_make_service_with_connect_info::<SocketAddr>();
-        axum::serve(listener, service).with_graceful_shutdown(stop.cancelled_owned()).await
-    });
-    Ok(http)
+        public::serve(listener, router, tls, stop).await
+    })
 }
 
 /// Runs a frontend for the engine at `--engine`.
@@ -259,8 +259,8 @@ pub fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
 /// # Errors
 /// A listener has no address.
 pub fn announce(listeners: &Listeners) -> std::io::Result<()> {
-    let (public, admin) = (listeners.public.local_addr()?, listeners.admin.local_addr()?);
-    say(&format!("radiosonde listening on http://{public}\nradiosonde admin on http://{admin}"));
+    let (public, admin) = (listeners.url()?, listeners.admin.local_addr()?);
+    say(&format!("radiosonde listening on {public}\nradiosonde admin on http://{admin}"));
     Ok(())
 }
 

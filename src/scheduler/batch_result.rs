@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::outbox::Outbox;
 use super::request::Request;
-use super::schedule_batch::{Slot, slice};
+use super::schedule_batch::{Slot, slices};
 use super::{Purpose, Scheduler};
 use crate::io_struct::{
     AbortKind, BatchTokenIdOutput, EngineEvent, EngineOutput, FinishReason, FromEngine, HttpWorkerIpc, PrefillChunk,
@@ -33,7 +33,8 @@ impl Scheduler {
         if info.phase != StepPhase::Decode {
             self.tell_chunks(&slots, out);
         }
-        let slices: Vec<SequenceSlice<'_>> = slots.iter().map(|slot| slice(&self.running[slot.index], slot)).collect();
+        let of_slot = |slot: &Slot| slices(&self.running[slot.index], slot).collect::<Vec<_>>();
+        let slices: Vec<SequenceSlice<'_>> = slots.iter().flat_map(of_slot).collect();
         let result = self.runner.forward(&slices);
         out.broadcast(FromEngine::Event(EngineEvent::StepEnded(info)));
         self.leave_forward(out);
@@ -75,6 +76,7 @@ impl Scheduler {
         for slot in slots {
             let request = &mut self.running[slot.index];
             let was_decoding = request.decoding;
+            score(request, slot.tokens, &mut rows);
             request.computed(slot.tokens, &mut self.kv_pool);
             if request.computed < request.tokens.len() {
                 continue; // a chunk in the middle of its prompt
@@ -99,7 +101,7 @@ impl Scheduler {
     fn fail_batch(&mut self, slots: &[Slot], message: &str, out: &mut dyn Outbox) {
         let mut news = News::new();
         for slot in slots {
-            let request = &self.running[slot.index];
+            let request = &mut self.running[slot.index];
             let reason = FinishReason::Abort { message: message.to_owned(), kind: AbortKind::StepFailed };
             news.entry(request.worker.clone()).or_default().push(request.output(None, Vec::new(), Some(reason)));
         }
@@ -133,6 +135,14 @@ impl Scheduler {
     }
 }
 
+/// Notes the logprobs of the prompt's tokens behind the scored places among the next `count`.
+fn score<'l>(request: &mut Request, count: usize, rows: &mut impl Iterator<Item = &'l [f32]>) {
+    let Some(wanted) = &request.logprobs else { return };
+    let scored = request.scored(count).zip(rows);
+    let entries = scored.map(|(place, row)| sampler::logprob_of(row, request.tokens[place + 1], wanted));
+    request.input_logprobs.extend(entries);
+}
+
 /// Prefill ends with the first token, decode with the last; a probe's batch ends at once. A retracted request computes
 /// its tokens again in a prefill of its own, and its decode goes on.
 fn send_hops(request: &Request, was_decoding: bool, finished: bool, out: &mut dyn Outbox) {
@@ -154,8 +164,17 @@ fn send_hops(request: &Request, was_decoding: bool, finished: bool, out: &mut dy
 }
 
 fn send_news(news: News, out: &mut dyn Outbox) {
-    for (worker, outputs) in news {
+    let send = |out: &mut dyn Outbox, worker: &HttpWorkerIpc, outputs| {
         let output = EngineOutput::BatchTokenId(BatchTokenIdOutput { outputs });
-        out.send(&worker, FromEngine::Output(output));
+        out.send(worker, FromEngine::Output(output));
+    };
+    for (worker, mut outputs) in news {
+        // The logprobs of a prompt fill a good part of a frame, so they travel alone.
+        for large in outputs.extract_if(.., |output| !output.input_logprobs.is_empty()).collect::<Vec<_>>() {
+            send(out, &worker, vec![large]);
+        }
+        if !outputs.is_empty() {
+            send(out, &worker, outputs);
+        }
     }
 }

@@ -40,7 +40,8 @@ impl Scheduler {
             self.kv_pool.release(&mut request.pages);
             if request.purpose == Purpose::Serve {
                 let message = "generation was paused and its requests aborted (mode abort)".to_owned();
-                out.send(&request.worker, request::ended(&request, AbortKind::Requested, message));
+                let ended = request::ended(&mut request, AbortKind::Requested, message);
+                out.send(&request.worker, ended);
             } else {
                 enqueue(&mut self.waiting, request);
             }

@@ -1,10 +1,12 @@
 //! One request inside the scheduler: its tokens, its pages, and how far it has come.
 
+use std::ops::Range;
+
 use super::kv_pool::{KvPool, PageTable};
 use super::schedule_policy::Rank;
 use crate::io_struct::{
-    AbortKind, BatchTokenIdOutput, EngineOutput, FinishReason, FromEngine, HttpWorkerIpc, Purpose, Rid, SamplingParams,
-    TokenId, TokenIdOutput, TokenLogprob, TokenizedGenerateReqInput,
+    AbortKind, BatchTokenIdOutput, EngineOutput, FinishReason, FromEngine, HttpWorkerIpc, LogprobsWanted, Purpose, Rid,
+    SamplingParams, TokenId, TokenIdOutput, TokenLogprob, TokenizedGenerateReqInput,
 };
 use crate::model_runner::sampler::SamplingInput;
 
@@ -15,14 +17,18 @@ pub struct Request {
     pub worker: HttpWorkerIpc,
     /// Its id, unique for its worker.
     pub rid: Rid,
+    /// Comes back with each output.
+    pub serial: u64,
     /// Why it exists.
     pub purpose: Purpose,
     /// Its place among all others.
     pub rank: Rank,
     /// How to sample and when to stop.
     pub params: SamplingParams,
-    /// Logprobs wanted, with so many rivals.
-    pub top_logprobs: Option<u32>,
+    /// Logprobs wanted.
+    pub logprobs: Option<LogprobsWanted>,
+    /// Those of the prompt, until they are sent with the first output.
+    pub input_logprobs: Vec<TokenLogprob>,
     /// Prompt and output.
     pub tokens: Vec<TokenId>,
     /// Length of the prompt.
@@ -50,11 +56,13 @@ impl Request {
         Self {
             worker,
             rid: input.rid,
+            serial: input.serial,
             purpose: input.purpose,
             rank,
             seed: input.sampling_params.sampling_seed.unwrap_or_else(rand::random),
             params: input.sampling_params,
-            top_logprobs: input.top_logprobs,
+            logprobs: input.logprobs,
+            input_logprobs: Vec::new(),
             prompt_len: input.input_ids.len(),
             tokens: input.input_ids,
             computed: 0,
@@ -76,29 +84,31 @@ impl Request {
     pub fn retract(&mut self, kv_pool: &mut KvPool) {
         kv_pool.release(&mut self.pages);
         (self.computed, self.decoding) = (0, false);
+        self.input_logprobs.clear(); // sent, or computed again
         self.num_retractions += 1;
     }
 
-    /// Takes over what is known of its tokens by now. Its last one always runs, for its logits are wanted; and a probe
-    /// runs as a whole, for it must prove that the model does.
+    /// Takes over what is known of its tokens by now.
     pub fn share(&mut self, kv_pool: &mut KvPool) {
-        if self.decoding || self.purpose != Purpose::Serve {
-            return;
-        }
         let before = self.computed;
-        kv_pool.share(&mut self.pages, &self.tokens[..self.tokens.len() - 1]);
+        kv_pool.share(&mut self.pages, &self.tokens[..self.shareable_len()]);
         self.computed = before.max(self.pages.shared_tokens());
         if self.num_retractions == 0 {
             self.cached_tokens += self.computed - before;
         }
     }
 
-    /// Its tokens, as far as they may come out of the cache.
+    /// Its tokens, as far as they may come out of the cache: a token whose logits are wanted runs, and so does a probe as a
+    /// whole, for it must prove that the model does.
     #[must_use]
     pub fn shareable(&self) -> &[TokenId] {
+        &self.tokens[..self.shareable_len()]
+    }
+
+    fn shareable_len(&self) -> usize {
         match self.purpose {
-            Purpose::Serve => &self.tokens[..self.tokens.len() - 1],
-            Purpose::HealthCheck(_) => &[],
+            Purpose::Serve => self.scores_from().unwrap_or(usize::MAX).min(self.tokens.len() - 1),
+            Purpose::HealthCheck(_) => 0,
         }
     }
 
@@ -110,11 +120,29 @@ impl Request {
         }
     }
 
+    /// The first place of the prompt whose logits are wanted: they are those of the token behind it. `None`: of none, or
+    /// of none any more.
+    #[must_use]
+    pub fn scores_from(&self) -> Option<usize> {
+        let from = self.logprobs.as_ref()?.input_from? as usize;
+        (self.output_len() == 0).then_some(from)
+    }
+
+    /// The places whose logits are wanted among the `count` next ones to be computed.
+    #[must_use]
+    pub fn scored(&self, count: usize) -> Range<usize> {
+        let end = (self.computed + count).min(self.prompt_len - 1);
+        match self.scores_from() {
+            Some(from) if from.max(self.computed) < end => from.max(self.computed)..end,
+            _ => end..end,
+        }
+    }
+
     /// What the choice of its next token depends on.
     #[must_use]
     pub fn sampling_input(&self) -> SamplingInput<'_> {
         let (prompt, output) = self.tokens.split_at(self.prompt_len);
-        SamplingInput { params: &self.params, prompt, output, seed: self.seed, top_logprobs: self.top_logprobs }
+        SamplingInput { params: &self.params, prompt, output, seed: self.seed, logprobs: self.logprobs.as_ref() }
     }
 
     /// Why the request ends with `token` as its newest output, if it does. `eos` are the model's own stop tokens.
@@ -132,7 +160,7 @@ impl Request {
     /// News of this request; a matched stop token is counted but not shown.
     #[must_use]
     pub fn output(
-        &self,
+        &mut self,
         token: Option<TokenId>,
         logprobs: Vec<TokenLogprob>,
         finish_reason: Option<FinishReason>,
@@ -140,9 +168,11 @@ impl Request {
         let hidden = matches!(finish_reason, Some(FinishReason::StopToken(_)));
         TokenIdOutput {
             rid: self.rid.clone(),
+            serial: self.serial,
             purpose: self.purpose,
             output_ids: token.filter(|_| !hidden).into_iter().collect(),
             logprobs: if hidden { Vec::new() } else { logprobs },
+            input_logprobs: std::mem::take(&mut self.input_logprobs),
             finish_reason,
             prompt_tokens: count(self.prompt_len),
             completion_tokens: count(self.output_len()),
@@ -158,9 +188,11 @@ pub fn abort_output(input: &TokenizedGenerateReqInput, kind: AbortKind, message:
     FromEngine::Output(EngineOutput::BatchTokenId(BatchTokenIdOutput {
         outputs: vec![TokenIdOutput {
             rid: input.rid.clone(),
+            serial: input.serial,
             purpose: input.purpose,
             output_ids: Vec::new(),
             logprobs: Vec::new(),
+            input_logprobs: Vec::new(),
             finish_reason: Some(FinishReason::Abort { message, kind }),
             prompt_tokens: count(input.input_ids.len()),
             completion_tokens: 0,
@@ -172,7 +204,7 @@ pub fn abort_output(input: &TokenizedGenerateReqInput, kind: AbortKind, message:
 
 /// The end of a request without result.
 #[must_use]
-pub fn ended(request: &Request, kind: AbortKind, message: String) -> FromEngine {
+pub fn ended(request: &mut Request, kind: AbortKind, message: String) -> FromEngine {
     let output = request.output(None, Vec::new(), Some(FinishReason::Abort { message, kind }));
     FromEngine::Output(EngineOutput::BatchTokenId(BatchTokenIdOutput { outputs: vec![output] }))
 }

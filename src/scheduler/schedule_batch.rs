@@ -9,6 +9,9 @@ use crate::io_struct::{EngineEvent, FromEngine, StepInfo};
 use crate::model_runner::{PAGE_SIZE, SequenceSlice};
 use crate::telemetry::labels::{Hop, StepPhase};
 
+/// The most rows of logits that a step computes for logprobs of prompts: a row is as long as the vocabulary.
+const SCORED_ROWS: usize = 64;
+
 /// One request's part of the next step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slot {
@@ -25,14 +28,19 @@ impl Scheduler {
         self.make_room_for_decodes(out);
         self.admit_waiting(out);
         let mut work = StepWork::default();
+        let mut rows = SCORED_ROWS;
         let mut slots = Vec::with_capacity(self.running.len());
         for request in self.running.iter().filter(|request| request.decoding) {
             work.add_decode(request.tokens.len());
         }
         self.prefill_budget = self.step_budget.chunk(&work, self.first_prefill_start());
         for (index, request) in self.running.iter_mut().enumerate() {
-            let tokens =
-                if request.decoding { 1 } else { chunk(request, &mut self.kv_pool, &self.step_budget, &mut work) };
+            let tokens = if request.decoding {
+                1
+            } else {
+                request.share(&mut self.kv_pool); // what others have computed meanwhile: one does the work for all
+                chunk(request, &self.step_budget, &mut work, &mut rows)
+            };
             if tokens > 0 {
                 slots.push(Slot { index, tokens });
             }
@@ -133,23 +141,31 @@ impl Scheduler {
     }
 }
 
-/// The next chunk of a prompt, added to `work`. What others have computed meanwhile is skipped: of requests that begin
-/// alike, one does the work.
-fn chunk(request: &mut Request, kv_pool: &mut KvPool, budget: &StepBudget, work: &mut StepWork) -> usize {
-    request.share(kv_pool);
+/// The next chunk of a prompt, added to `work`; it takes its part of the scored `rows` that are left.
+fn chunk(request: &Request, budget: &StepBudget, work: &mut StepWork, rows: &mut usize) -> usize {
     let missing = request.tokens.len() - request.computed;
-    let tokens = budget.chunk(work, request.computed).min(missing);
+    let mut tokens = budget.chunk(work, request.computed).min(missing);
+    if request.scores_from().is_some() {
+        tokens = tokens.min(*rows);
+        *rows -= tokens;
+    }
     work.add_prefill(request.computed, tokens);
     tokens
 }
 
-/// The runner's view of `slot`.
-pub(super) fn slice<'a>(request: &'a Request, slot: &Slot) -> SequenceSlice<'a> {
-    let end = request.computed + slot.tokens;
-    SequenceSlice {
-        tokens: &request.tokens[request.computed..end],
-        start: request.computed,
+/// The runner's view of `slot`: one slice, or more, where logits in the middle of the prompt are wanted.
+pub(super) fn slices<'a>(request: &'a Request, slot: &Slot) -> impl Iterator<Item = SequenceSlice<'a>> {
+    let (start, end) = (request.computed, request.computed + slot.tokens);
+    let wants_last = end == request.tokens.len() && request.params.max_new_tokens > 0;
+    let scored = request.scored(slot.tokens);
+    let before = if scored.is_empty() { start..start } else { start..scored.start };
+    let behind = if scored.is_empty() { start..end } else { scored.end..end };
+    let each = scored.map(|place| (place..place + 1, true));
+    let all = [(before, false)].into_iter().chain(each).chain([(behind, wants_last)]);
+    all.filter(|(places, _)| !places.is_empty()).map(|(places, wants_logits)| SequenceSlice {
+        tokens: &request.tokens[places.clone()],
+        start: places.start,
         pages: request.pages.pages(),
-        wants_logits: end == request.tokens.len() && request.params.max_new_tokens > 0,
-    }
+        wants_logits,
+    })
 }

@@ -133,9 +133,9 @@ impl Scheduler {
         let queued = self.waiting.iter().enumerate().filter(|(_, request)| request.purpose == Purpose::Serve);
         let last = queued.max_by_key(|(_, request)| request.rank);
         let Some((place, _)) = last.filter(|(_, last)| rank.ahead_of(last.rank) > 0) else { return false };
-        if let Some(request) = self.waiting.remove(place) {
+        if let Some(mut request) = self.waiting.remove(place) {
             let message = "the queue is full, and a request of higher priority took the place; try again later";
-            out.send(&request.worker, super::request::ended(&request, AbortKind::QueueFull, message.to_owned()));
+            out.send(&request.worker, super::request::ended(&mut request, AbortKind::QueueFull, message.to_owned()));
         }
         true
     }

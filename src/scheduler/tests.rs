@@ -3,7 +3,9 @@
 use std::sync::Mutex;
 
 use super::*;
-use crate::io_struct::{FinishReason, ModelInfo, ModelSource, PauseMode, SamplingParams, TokenId, TokenIdOutput};
+use crate::io_struct::{
+    FinishReason, LogprobsWanted, ModelInfo, ModelSource, PauseMode, SamplingParams, TokenId, TokenIdOutput,
+};
 use crate::model_runner::{ForwardError, Logits, SequenceSlice};
 
 /// The next token is the sum of all before it, each as often as its place says, modulo 100: it sees a token that is lost,
@@ -110,30 +112,35 @@ pub(super) fn request(rid: &str, prompt: &[u32], max_new_tokens: u32) -> Schedul
         SamplingParams { max_new_tokens, temperature: 0.0, ignore_eos: true, ..SamplingParams::default() };
     let input = TokenizedGenerateReqInput {
         rid: Rid::from_caller(rid).unwrap(),
+        serial: 0,
         purpose: Purpose::Serve,
         input_ids: prompt.iter().copied().map(TokenId).collect(),
         sampling_params,
-        top_logprobs: None,
+        logprobs: None,
         priority: None,
     };
-    SchedulerInput::Message(HttpWorkerIpc::new("w"), Box::new(Envelope::now(ToEngine::Generate(input))))
+    SchedulerInput::Message(HttpWorkerIpc::new("w"), Box::new(Envelope::now(ToEngine::Generate(Box::new(input)))))
 }
 
 pub(super) fn probe() -> (Rid, SchedulerInput) {
     let probe = ProbeId::random();
     let input = TokenizedGenerateReqInput {
         rid: probe.rid(),
+        serial: 0,
         purpose: Purpose::HealthCheck(probe),
         input_ids: vec![TokenId(0)],
         sampling_params: SamplingParams::probe(),
-        top_logprobs: None,
+        logprobs: None,
         priority: None,
     };
-    (probe.rid(), SchedulerInput::Message(HttpWorkerIpc::new("w"), Box::new(Envelope::now(ToEngine::Generate(input)))))
+    (
+        probe.rid(),
+        SchedulerInput::Message(HttpWorkerIpc::new("w"), Box::new(Envelope::now(ToEngine::Generate(Box::new(input))))),
+    )
 }
 
 pub(super) fn abort(rid: &Rid) -> SchedulerInput {
-    let msg = ToEngine::Abort(AbortReq { rid: rid.clone() });
+    let msg = ToEngine::Abort(AbortReq { rid: rid.clone(), serial: 0 });
     SchedulerInput::Message(HttpWorkerIpc::new("w"), Box::new(Envelope::now(msg)))
 }
 
@@ -448,4 +455,83 @@ fn a_probe_that_no_batch_takes_is_in_the_queue_and_users_keep_their_places() {
     bench.scheduler.drills.switch_off();
     bench.run(vec![]);
     assert!(bench.is_clean());
+}
+
+fn scored(rid: &str, prompt: &[u32], max_new_tokens: u32, from: u32) -> SchedulerInput {
+    let SchedulerInput::Message(worker, mut envelope) = request(rid, prompt, max_new_tokens) else { unreachable!() };
+    if let ToEngine::Generate(input) = &mut envelope.msg {
+        input.logprobs = Some(LogprobsWanted { top: 1, token_ids: Vec::new(), input_from: Some(from) });
+    }
+    SchedulerInput::Message(worker, envelope)
+}
+
+/// The tokens behind `from`, and what `SumRunner` would have said in their places.
+fn check_scores(bench: &Bench, rid: &str, prompt: &[u32], from: usize) {
+    let outputs = bench.outputs(rid);
+    let told: Vec<_> = outputs.iter().map(|output| output.input_logprobs.len()).collect();
+    assert_eq!(
+        (told[0], told[1..].iter().sum::<usize>()),
+        (prompt.len() - 1 - from, 0),
+        "{rid}: with the first output"
+    );
+    for (entry, place) in outputs[0].input_logprobs.iter().zip(from + 1..) {
+        assert_eq!(entry.token.0, prompt[place], "{rid} {place}");
+        assert_eq!(entry.top[0].0.0, prompt[..place].iter().sum::<u32>() % 100, "{rid} {place}");
+    }
+}
+
+#[test]
+fn prompts_are_scored_place_by_place_in_the_same_steps() {
+    let mut bench = bench(ROOMY);
+    let prompt: Vec<u32> = (1..=10).collect();
+    bench.run(vec![scored("a", &prompt, 2, 2)]);
+    check_scores(&bench, "a", &prompt, 2);
+    assert_eq!(bench.text("a"), expected(&prompt, 2), "the output is what it is without");
+    assert_eq!(*bench.log.lock().unwrap(), [vec![2, 1, 1, 1, 1, 1, 1], vec![1, 1], vec![1]]);
+    bench.run(vec![scored("none", &prompt, 0, 0), scored("last", &prompt, 1, 9)]);
+    check_scores(&bench, "none", &prompt, 0);
+    check_scores(&bench, "last", &prompt, 9);
+    assert!(bench.is_clean());
+}
+
+#[test]
+fn a_step_scores_a_bounded_number_of_places() {
+    let mut bench = bench(SchedulerConfig { chunked_prefill_size: 1000, ..ROOMY });
+    let prompt: Vec<u32> = (0..150).map(|token| token % 90).collect();
+    bench.run(vec![scored("a", &prompt, 1, 0), scored("b", &prompt, 1, 0), request("c", &prompt, 1)]);
+    for rid in ["a", "b"] {
+        check_scores(&bench, rid, &prompt, 0);
+    }
+    let rows = |slices: &Vec<usize>| slices.iter().filter(|tokens| **tokens == 1).count();
+    assert!(bench.log.lock().unwrap().iter().all(|slices| rows(slices) <= 64));
+    assert!(bench.log.lock().unwrap()[0].contains(&150), "others are not held up");
+}
+
+#[test]
+fn a_retracted_request_scores_its_prompt_once() {
+    let mut retractions = 0;
+    for pages in 5..12 {
+        let mut bench = bench(SchedulerConfig { max_total_tokens: pages * PAGE_SIZE, ..ROOMY });
+        let prompt: Vec<u32> = (1..=30).collect();
+        bench.run(vec![request("old", &[1], 40), scored("a", &prompt, 20, 0), scored("b", &prompt, 20, 3)]);
+        for (rid, from) in [("a", 0), ("b", 3)] {
+            check_scores(&bench, rid, &prompt, from);
+            assert_eq!(bench.text(rid), expected(&prompt, 20));
+            retractions += bench.outputs(rid).pop().unwrap().num_retractions;
+        }
+        assert!(bench.is_clean());
+    }
+    assert!(retractions > 0, "the pools are small enough");
+}
+
+#[test]
+fn an_abort_means_one_life_of_a_rid() {
+    let mut bench = bench(ROOMY);
+    let SchedulerInput::Message(worker, mut second) = request("a", &[1], 3) else { unreachable!() };
+    if let ToEngine::Generate(input) = &mut second.msg {
+        input.serial = 1;
+    }
+    let late = abort(&Rid::from_caller("a").unwrap());
+    bench.run(vec![SchedulerInput::Message(worker, second), late]);
+    assert_eq!((bench.text("a"), bench.outputs("a")[0].serial), (expected(&[1], 3), 1));
 }

@@ -4,6 +4,7 @@ pub mod negotiate;
 pub mod text;
 pub mod openmetrics;
 pub mod sglang;
+pub mod loads;
 
 use prometheus::proto::MetricFamily;
 

@@ -269,6 +269,20 @@ label_set! {
         Models => "/v1/models",
         /// `GET /v1/models/{model}`
         Model => "/v1/models/{*model}",
+        /// `POST /v1/tokenize`
+        Tokenize => "/v1/tokenize",
+        /// `POST /v1/detokenize`
+        Detokenize => "/v1/detokenize",
+        /// `GET /`
+        Root => "/",
+        /// `GET /model_info`
+        ModelInfo => "/model_info",
+        /// `GET /server_info`
+        ServerInfo => "/server_info",
+        /// `GET /v1/loads`
+        Loads => "/v1/loads",
+        /// `POST /abort_request`
+        AbortRequest => "/abort_request",
         /// `POST /pause_generation`
         PauseGeneration => "/pause_generation",
         /// `POST /continue_generation`

@@ -7,7 +7,7 @@ use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Serde;
 use minijinja::{Environment, Error, ErrorKind, context};
 use minijinja_contrib::pycompat::unknown_method_callback;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::io_struct::ModelSource;
 use crate::tokenizer::PromptPart;
@@ -73,13 +73,29 @@ impl ChatTemplate {
     /// # Errors
     /// The template's own text, if it refuses the messages.
     pub fn render(&self, messages: &[Value], tokenizer: &Tokenizer) -> Result<Vec<PromptPart>, String> {
+        self.render_with(messages, &Map::new(), tokenizer)
+    }
+
+    /// [`Self::render`] with `extra` variables, as `enable_thinking` of some templates. They write no control tokens
+    /// either, and those that every template gets win over them.
+    ///
+    /// # Errors
+    /// The template's own text, if it refuses the messages.
+    pub fn render_with(
+        &self,
+        messages: &[Value],
+        extra: &Map<String, Value>,
+        tokenizer: &Tokenizer,
+    ) -> Result<Vec<PromptPart>, String> {
         // A control token of one character cannot be told from the text of a message, so in a chat it is text.
         let control = tokenizer.control_tokens().iter().filter(|(text, _)| text.chars().nth(1).is_some());
         let control = ControlTokenFinder::new(control.cloned());
-        let shield = Shield::new(&control, &self.source, messages)
+        let typed: Vec<Value> = messages.iter().cloned().chain([Value::Object(extra.clone())]).collect();
+        let shield = Shield::new(&control, &self.source, &typed)
             .ok_or("the messages hold every Unicode noncharacter; leave one of them out")?;
-        let messages: Vec<Value> = messages.iter().map(|message| shield.message(message)).collect();
-        let rendered = self.render_text(&messages)?;
+        let mut messages: Vec<Value> = typed.iter().map(|message| shield.message(message)).collect();
+        let extra = messages.pop().unwrap_or_default();
+        let rendered = self.render_text(&messages, &extra)?;
         let pieces = control.split(&rendered).into_iter();
         let parts = pieces.map(|piece| match piece {
             Piece::Control(id) => PromptPart::Control(id),
@@ -88,9 +104,9 @@ impl ChatTemplate {
         Ok(parts.filter(|part| *part != PromptPart::Text(String::new())).collect())
     }
 
-    fn render_text(&self, messages: &[Value]) -> Result<String, String> {
+    fn render_text(&self, messages: &[Value], extra: &Value) -> Result<String, String> {
         let mut environment = self.environment.clone();
-        let bytes: usize = messages.iter().map(|message| message.to_string().len()).sum();
+        let bytes: usize = messages.iter().chain([extra]).map(|message| message.to_string().len()).sum();
         environment.set_fuel(Some(FUEL.saturating_add(FUEL_PER_BYTE.saturating_mul(bytes as u64))));
         let context = context! {
             messages => minijinja::Value::from(Serde(messages)),
@@ -99,6 +115,7 @@ impl ChatTemplate {
             eos_token => self.eos_token.as_deref(),
             tools => (),
             documents => (),
+            ..minijinja::Value::from(Serde(extra))
         };
         environment.get_template(NAME).and_then(|template| template.render(context)).map_err(|error| refusal(&error))
     }

@@ -1,6 +1,7 @@
 //! Station 6: `handle_loop` stamps `last_receive_tstamp` and wakes the waiter.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::mpsc;
 
@@ -118,7 +119,7 @@ impl TokenizerManager {
     pub fn resend(&self) -> usize {
         self.inner.table.resend(|rid, input, epoch| {
             self.inner.ledger.resent(rid, MonoNanos::now());
-            self.send(ToEngine::Generate(input.clone()), epoch);
+            self.send(ToEngine::Generate(Box::new(input.clone())), epoch);
         })
     }
 
@@ -133,25 +134,35 @@ impl TokenizerManager {
 
     /// The server ends: the requests of users that still run end with an explicit error, here and in the engine.
     pub fn cut_off(&self, reason: &str) {
-        for (rid, entry) in self.inner.table.drain_served() {
-            self.send_abort(&rid);
+        for (rid, entry) in self.inner.table.take_served(|_| true) {
+            self.send_abort(&rid, entry.serial);
             self.end(&rid, &entry, RequestOutcome::Error);
             entry.state.push(aborted(reason.to_owned(), AbortKind::CutOff, &entry));
         }
     }
 
+    /// Ends one request that has taken too long, here and in the engine.
+    pub(super) fn time_out(&self, rid: &Rid, serial: u64, limit: Duration) {
+        if let Some(entry) = self.inner.table.remove(rid, serial) {
+            self.send_abort(rid, serial);
+            self.end(rid, &entry, RequestOutcome::Error);
+            let message = format!("the request has taken longer than {limit:?} (--request-timeout)");
+            entry.state.push(aborted(message, AbortKind::TimedOut, &entry));
+        }
+    }
+
     /// Ends one request because the engine is gone.
-    pub(super) fn fail(&self, rid: &Rid, reason: &str) {
-        if let Some(entry) = self.inner.table.remove(rid) {
+    pub(super) fn fail(&self, rid: &Rid, serial: u64, reason: &str) {
+        if let Some(entry) = self.inner.table.remove(rid, serial) {
             self.end(rid, &entry, RequestOutcome::Error);
             entry.state.push(engine_dead(reason, &entry));
         }
     }
 
     /// The caller is gone, or has heard the end. A request that has not ended is aborted everywhere.
-    pub(super) fn release(&self, rid: &Rid) {
-        if let Some(entry) = self.inner.table.remove(rid) {
-            self.send_abort(rid);
+    pub(super) fn release(&self, rid: &Rid, serial: u64) {
+        if let Some(entry) = self.inner.table.remove(rid, serial) {
+            self.send_abort(rid, serial);
             self.end(rid, &entry, RequestOutcome::Abort);
         }
     }
@@ -193,12 +204,13 @@ impl TokenizerManager {
                 },
                 output_ids: output.output_ids,
                 logprobs: output.logprobs,
+                input_logprobs: output.input_logprobs,
                 finish_reason: output.finish_reason,
             };
             if ends_early {
-                self.send_abort(&rid); // a stop string: the engine does not know yet
+                self.send_abort(&rid, output.serial); // a stop string: the engine does not know yet
             }
-            let waiter = self.deliver(&rid, news, now);
+            let waiter = self.deliver(&rid, output.serial, news, now);
             if waiter.is_none() && output.purpose != Purpose::Serve {
                 self.inner.metrics.probes.orphaned();
             }
@@ -207,18 +219,18 @@ impl TokenizerManager {
         waiters
     }
 
-    fn deliver(&self, rid: &Rid, news: GenerateOutput, now: MonoNanos) -> Option<Arc<RequestState>> {
+    fn deliver(&self, rid: &Rid, serial: u64, news: GenerateOutput, now: MonoNanos) -> Option<Arc<RequestState>> {
         let usage = news.usage;
         let mut newest_before = None;
-        let entry = self.inner.table.update(rid, |entry| {
-            newest_before = entry.newest.replace((now, usage.completion_tokens));
+        let entry = self.inner.table.update_sent(rid, serial, |entry| {
+            newest_before = entry.newest.replace((now, usage));
             entry.input = None; // what has begun is never begun again
         })?;
         if entry.purpose == Purpose::Serve {
             self.measure(rid, &entry, newest_before, now, usage);
         }
         if let Some(reason) = &news.finish_reason {
-            self.inner.table.remove(rid);
+            self.inner.table.remove(rid, serial);
             self.inner.ledger.leave(rid, Hop::Receive, now);
             self.end(rid, &entry, reason.outcome());
         }
@@ -226,7 +238,7 @@ impl TokenizerManager {
         Some(entry.state)
     }
 
-    fn measure(&self, rid: &Rid, entry: &Entry, before: Option<(MonoNanos, u32)>, now: MonoNanos, usage: Usage) {
+    fn measure(&self, rid: &Rid, entry: &Entry, before: Option<(MonoNanos, Usage)>, now: MonoNanos, usage: Usage) {
         let metrics = &self.inner.metrics.requests;
         match before {
             None => {
@@ -235,7 +247,10 @@ impl TokenizerManager {
                 let trace = self.inner.ledger.trace_of(rid, now, ending);
                 metrics.first_tokens(usage.completion_tokens, now.since(entry.submitted), trace);
             }
-            Some((at, tokens)) => metrics.further_tokens(usage.completion_tokens.saturating_sub(tokens), now.since(at)),
+            Some((at, before)) => {
+                let tokens = usage.completion_tokens.saturating_sub(before.completion_tokens);
+                metrics.further_tokens(tokens, now.since(at));
+            }
         }
     }
 
@@ -245,19 +260,19 @@ impl TokenizerManager {
         if answer.place > 0 {
             self.inner.metrics.probes.coalesced();
         }
-        self.inner.detokenizer.forget(&answer.rid);
-        let Some(entry) = self.inner.table.remove(&answer.rid) else {
+        let Some(entry) = self.inner.table.remove_probe(&answer.rid) else {
             self.inner.metrics.probes.orphaned();
             return None;
         };
+        self.inner.detokenizer.forget(&answer.rid, entry.serial);
         entry.state.put(GenerateOutput { finish_reason: Some(FinishReason::Length(0)), ..GenerateOutput::default() });
         Some(entry.state)
     }
 
     /// The end of a request in the books. A probe's trace is written by whoever gives its verdict.
-    fn end(&self, rid: &Rid, entry: &Entry, outcome: RequestOutcome) {
+    pub(super) fn end(&self, rid: &Rid, entry: &Entry, outcome: RequestOutcome) {
         let now = MonoNanos::now();
-        self.inner.detokenizer.forget(rid);
+        self.inner.detokenizer.forget(rid, entry.serial);
         if entry.purpose != Purpose::Serve {
             self.inner.ledger.leave(rid, Hop::Receive, now);
             return;
@@ -274,10 +289,12 @@ fn engine_dead(reason: &str, entry: &Entry) -> GenerateOutput {
     aborted(format!("the engine is dead: {reason}"), AbortKind::EngineDead, entry)
 }
 
-fn aborted(message: String, kind: AbortKind, entry: &Entry) -> GenerateOutput {
+/// The end of a request without result, with the counts so far.
+pub(super) fn aborted(message: String, kind: AbortKind, entry: &Entry) -> GenerateOutput {
+    let nothing_yet = Usage { prompt_tokens: entry.prompt_tokens, ..Usage::default() };
     GenerateOutput {
         finish_reason: Some(FinishReason::Abort { message, kind }),
-        usage: Usage { prompt_tokens: entry.prompt_tokens, ..Usage::default() },
+        usage: entry.newest.map_or(nothing_yet, |(_, usage)| usage),
         ..GenerateOutput::default()
     }
 }

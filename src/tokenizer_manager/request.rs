@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
+use tokio::time::{Instant, timeout_at};
 use tracing::Span;
 
 use super::ServedModel;
@@ -35,6 +36,8 @@ pub struct GenerateOutput {
     pub output_ids: Vec<TokenId>,
     /// One for each new token, if asked for.
     pub logprobs: Vec<TokenLogprob>,
+    /// One for each token of the prompt that was asked about, in the first news.
+    pub input_logprobs: Vec<TokenLogprob>,
     /// Set on the last news.
     pub finish_reason: Option<FinishReason>,
     /// Counts so far.
@@ -42,10 +45,12 @@ pub struct GenerateOutput {
 }
 
 impl GenerateOutput {
-    fn append(&mut self, news: Self) {
+    /// Adds what came later.
+    pub fn append(&mut self, news: Self) {
         self.text.push_str(&news.text);
         self.output_ids.extend(news.output_ids);
         self.logprobs.extend(news.logprobs);
+        self.input_logprobs.extend(news.input_logprobs);
         self.finish_reason = news.finish_reason;
         self.usage = news.usage;
     }
@@ -117,7 +122,15 @@ pub struct RequestStream {
     /// Counts of the news that were taken.
     usage: Usage,
     books: Option<Books>,
+    limit: Option<Limit>,
     on_drop: Option<Box<dyn FnOnce() + Send + Sync>>,
+}
+
+/// How long a request may take.
+struct Limit {
+    ends: Instant,
+    /// Ends the request, which then has its last news.
+    end: Box<dyn FnOnce() + Send + Sync>,
 }
 
 /// A user's request in its server span, which the caller's half alone keeps open.
@@ -150,7 +163,23 @@ impl RequestStream {
             finished: false,
             usage: Usage::default(),
             books,
+            limit: None,
             on_drop: Some(Box::new(on_drop)),
+        }
+    }
+
+    /// The request may take until `ends`; then `end` is called, which must bring its last news.
+    pub fn limit(&mut self, ends: Instant, end: impl FnOnce() + Send + Sync + 'static) {
+        self.limit = Some(Limit { ends, end: Box::new(end) });
+    }
+
+    /// Waits for `changed`, or until the request has taken too long.
+    async fn until(&mut self, changed: impl Future<Output = ()>) {
+        let Some(limit) = &self.limit else { return changed.await };
+        if timeout_at(limit.ends, changed).await.is_err()
+            && let Some(limit) = self.limit.take()
+        {
+            (limit.end)();
         }
     }
 
@@ -174,7 +203,7 @@ impl RequestStream {
 
     /// The prompt as the model sees it.
     #[must_use]
-    pub fn prompt_ids(&self) -> &[TokenId] {
+    pub fn prompt_ids(&self) -> &Arc<[TokenId]> {
         &self.prompt_ids
     }
 
@@ -198,6 +227,7 @@ impl RequestStream {
                         }
                         AbortKind::EngineDead => SubmitError::EngineDead,
                         AbortKind::CutOff => SubmitError::NotServing(message.clone()),
+                        AbortKind::TimedOut => SubmitError::TimedOut(message.clone()),
                         AbortKind::Requested => return Ok(()), // an end like any other, told with the news
                         AbortKind::StepFailed => {
                             self.usage = *usage;
@@ -212,7 +242,7 @@ impl RequestStream {
                     return Ok(());
                 }
             }
-            changed.await;
+            self.until(changed).await;
         }
     }
 
@@ -236,7 +266,7 @@ impl RequestStream {
                 }
                 return Some(news);
             }
-            changed.await;
+            self.until(changed).await;
         }
     }
 }

@@ -3,12 +3,15 @@
 use std::sync::Arc;
 
 use opentelemetry::Context;
+use tokio::time::Instant;
 
 use super::request::{Books, RequestState, RequestStream};
 use super::table::{Entry, Refused};
 use super::{ServedModel, TokenizerManager};
 use crate::clock::MonoNanos;
-use crate::io_struct::{ProbeId, Purpose, Rid, SamplingParams, ToEngine, TokenId, TokenizedGenerateReqInput};
+use crate::io_struct::{
+    LogprobsWanted, ProbeId, Purpose, Rid, SamplingParams, ToEngine, TokenId, TokenizedGenerateReqInput,
+};
 use crate::server_status::ServerStatus;
 use crate::telemetry::labels::{Hop, RequestEndpoint};
 use crate::telemetry::spans;
@@ -16,6 +19,9 @@ use crate::tokenizer::{ControlTokens, PromptPart, TokenizerError};
 
 /// Longer texts are tokenized on a thread of their own: two megabytes take a second.
 const INLINE_TOKENIZE_BYTES: usize = 4096;
+
+/// The most logprobs of a prompt: about ten bytes each, they travel in one frame.
+const MAX_INPUT_LOGPROBS: usize = 1 << 20;
 
 /// A request as the APIs hand it over; SGLang's `GenerateReqInput` for one prompt.
 #[derive(Debug, Clone)]
@@ -28,8 +34,8 @@ pub struct GenerateReqInput {
     pub sampling_params: SamplingParams,
     /// The output length that the caller asked for: refused, not cut, if there is no room for it.
     pub max_new_tokens: Option<u32>,
-    /// `Some(n)`: logprobs of the output tokens and their `n` likeliest rivals.
-    pub top_logprobs: Option<u32>,
+    /// Which logprobs are reported.
+    pub logprobs: Option<LogprobsWanted>,
     /// Who goes first; refused unless the engine knows priorities.
     pub priority: Option<i64>,
     /// Which API it came by, for metrics.
@@ -72,6 +78,9 @@ pub enum SubmitError {
     /// Starting or draining.
     #[error("{0}")]
     NotServing(String),
+    /// `--request-timeout`
+    #[error("{0}")]
+    TimedOut(String),
     /// The engine is gone.
     #[error("the engine is dead")]
     EngineDead,
@@ -109,15 +118,19 @@ impl TokenizerManager {
             return Err(no_priorities());
         }
         let input_ids = tokenize(&model, request.prompt).await?;
+        if let Some(wanted) = &request.logprobs {
+            check_input_logprobs(wanted, input_ids.len())?;
+        }
         let mut sampling_params = request.sampling_params;
         sampling_params.max_new_tokens =
             output_room(&model, input_ids.len(), request.max_new_tokens, sampling_params.max_new_tokens)?;
         let input = TokenizedGenerateReqInput {
             rid: request.rid,
+            serial: self.inner.table.next_serial(),
             purpose: Purpose::Serve,
             input_ids,
             sampling_params,
-            top_logprobs: request.top_logprobs,
+            logprobs: request.logprobs,
             priority: request.priority,
         };
         self.submit(input, Some(request.endpoint), began)
@@ -130,10 +143,11 @@ impl TokenizerManager {
     pub fn submit_probe(&self, probe: ProbeId, began: MonoNanos) -> Result<RequestStream, SubmitError> {
         let input = TokenizedGenerateReqInput {
             rid: probe.rid(),
+            serial: self.inner.table.next_serial(),
             purpose: Purpose::HealthCheck(probe),
             input_ids: vec![TokenId(0)],
             sampling_params: SamplingParams::probe(),
-            top_logprobs: None,
+            logprobs: None,
             priority: None,
         };
         self.submit(input, None, began)
@@ -146,10 +160,11 @@ impl TokenizerManager {
         endpoint: Option<RequestEndpoint>,
         began: MonoNanos,
     ) -> Result<RequestStream, SubmitError> {
-        let rid = input.rid.clone();
+        let (rid, serial) = (input.rid.clone(), input.serial);
         let state = Arc::new(RequestState::default());
         let entry = Entry {
             state: Arc::clone(&state),
+            serial,
             purpose: input.purpose,
             endpoint,
             prompt_tokens: u32::try_from(input.input_ids.len()).unwrap_or(u32::MAX),
@@ -164,17 +179,17 @@ impl TokenizerManager {
         let prompt_ids: Arc<[TokenId]> = input.input_ids.as_slice().into();
         let root = current_root();
         let send = |epoch| {
-            self.inner.detokenizer.register(&rid, &input.sampling_params);
+            self.inner.detokenizer.register(&rid, serial, &input.sampling_params);
             self.inner.ledger.begin(&rid, input.purpose, root, began);
             self.inner.ledger.enter(&rid, Hop::Submit, began);
             let submitted = MonoNanos::now();
             self.inner.ledger.leave(&rid, Hop::Submit, submitted);
             self.inner.ledger.enter(&rid, Hop::IpcToEngine, submitted);
-            self.send(ToEngine::Generate(input), epoch);
+            self.send(ToEngine::Generate(Box::new(input)), epoch);
         };
         self.inner.table.insert(&rid, entry, send).map_err(|refused| refusal(&refused, &rid))?;
         if self.inner.status.report().engine_dead {
-            self.fail(&rid, "the engine is dead"); // it died between the check and the entry
+            self.fail(&rid, serial, "the engine is dead"); // it died between the check and the entry
         }
         let books = endpoint.zip(self.inner.model.get()).map(|(_, model)| Books {
             span: tracing::Span::current(),
@@ -186,10 +201,15 @@ impl TokenizerManager {
         let (manager, gone) = (self.clone(), rid.clone());
         let under_way = endpoint.map(|_| self.inner.streams.token());
         let release = move || {
-            manager.release(&gone);
+            manager.release(&gone, serial);
             drop(under_way);
         };
-        Ok(RequestStream::new(rid, prompt_ids, state, books, release))
+        let mut stream = RequestStream::new(rid.clone(), prompt_ids, state, books, release);
+        if let Some(limit) = self.inner.request_limit.filter(|_| endpoint.is_some()) {
+            let manager = self.clone();
+            stream.limit(Instant::now() + limit, move || manager.time_out(&rid, serial, limit));
+        }
+        Ok(stream)
     }
 }
 
@@ -266,6 +286,25 @@ fn encode(model: &ServedModel, prompt: &Prompt) -> Result<Vec<TokenId>, SubmitEr
             Ok(ids)
         }
     }
+}
+
+/// Logprobs of a prompt begin inside it, and fit into one message.
+fn check_input_logprobs(wanted: &LogprobsWanted, prompt: usize) -> Result<(), SubmitError> {
+    let Some(from) = wanted.input_from.map(|from| from as usize) else { return Ok(()) };
+    let param = "logprob_start_len".to_owned();
+    if from >= prompt {
+        let message = format!("logprob_start_len is {from}; the prompt has {prompt} tokens, and it must be less");
+        return Err(SubmitError::Invalid { param, message });
+    }
+    let each = 1 + wanted.top as usize + wanted.token_ids.len();
+    if (prompt - from).saturating_mul(each) > MAX_INPUT_LOGPROBS {
+        let message = format!(
+            "logprobs of {} prompt tokens with {each} each were asked for; the limit is {MAX_INPUT_LOGPROBS} in all",
+            prompt - from
+        );
+        return Err(SubmitError::Invalid { param, message });
+    }
+    Ok(())
 }
 
 /// How many tokens may follow a prompt of `prompt` tokens.

@@ -5,7 +5,7 @@ use std::collections::hash_map::Entry as MapEntry;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::request::RequestState;
+use super::request::{RequestState, Usage};
 use crate::clock::MonoNanos;
 use crate::io_struct::{Purpose, Rid, TokenizedGenerateReqInput};
 use crate::telemetry::labels::RequestEndpoint;
@@ -19,6 +19,8 @@ pub const MAX_LIVE_REQUESTS: usize = 8192;
 pub struct Entry {
     /// What its waiter watches.
     pub state: Arc<RequestState>,
+    /// What the engine was told to know it by, beside its rid.
+    pub serial: u64,
     /// Why it exists.
     pub purpose: Purpose,
     /// Which API it came by; `None` for a probe.
@@ -31,8 +33,8 @@ pub struct Entry {
     pub admitted: Option<Arc<InFlight>>,
     /// When the scheduler took it in, until it has its first place in a batch.
     pub queued: Option<MonoNanos>,
-    /// When its newest token came, and how many there were.
-    pub newest: Option<(MonoNanos, u32)>,
+    /// When its newest token came, and the counts so far.
+    pub newest: Option<(MonoNanos, Usage)>,
     /// What the engine was sent, kept as long as nothing has come back: another engine can be sent it again.
     pub input: Option<Arc<TokenizedGenerateReqInput>>,
     /// The engine that it was sent to.
@@ -61,12 +63,18 @@ pub enum Refused {
 pub struct RequestTable {
     live: Mutex<HashMap<Rid, Entry>>,
     epoch: AtomicU64,
+    serial: AtomicU64,
 }
 
 impl RequestTable {
     /// The present engine.
     pub fn epoch(&self) -> Epoch {
         self.epoch.load(Relaxed)
+    }
+
+    /// A number that no request before it had.
+    pub fn next_serial(&self) -> u64 {
+        self.serial.fetch_add(1, Relaxed)
     }
 
     /// Enters a request for the present engine; `send` is called with it before any other engine can be the present
@@ -89,15 +97,41 @@ impl RequestTable {
 
     /// Changes a live request and gives a copy of it.
     pub fn update(&self, rid: &Rid, change: impl FnOnce(&mut Entry)) -> Option<Entry> {
+        self.update_if(rid, |_| true, change)
+    }
+
+    /// [`Self::update`] of the request that had this rid when the engine was sent `serial`, if it still lives.
+    pub fn update_sent(&self, rid: &Rid, serial: u64, change: impl FnOnce(&mut Entry)) -> Option<Entry> {
+        self.update_if(rid, |entry| entry.serial == serial, change)
+    }
+
+    fn update_if(
+        &self,
+        rid: &Rid,
+        is_it: impl FnOnce(&Entry) -> bool,
+        change: impl FnOnce(&mut Entry),
+    ) -> Option<Entry> {
         let mut live = self.live();
-        let entry = live.get_mut(rid)?;
+        let entry = live.get_mut(rid).filter(|entry| is_it(entry))?;
         change(entry);
         Some(entry.clone())
     }
 
-    /// Takes a request out.
-    pub fn remove(&self, rid: &Rid) -> Option<Entry> {
-        self.live().remove(rid)
+    /// Takes the request out that had this rid when the engine was sent `serial`, if it still lives.
+    pub fn remove(&self, rid: &Rid, serial: u64) -> Option<Entry> {
+        self.remove_if(rid, |entry| entry.serial == serial)
+    }
+
+    /// Takes a probe out; no other has its rid.
+    pub fn remove_probe(&self, rid: &Rid) -> Option<Entry> {
+        self.remove_if(rid, |entry| entry.purpose != Purpose::Serve)
+    }
+
+    fn remove_if(&self, rid: &Rid, is_it: impl FnOnce(&Entry) -> bool) -> Option<Entry> {
+        match self.live().entry(rid.clone()) {
+            MapEntry::Occupied(place) if is_it(place.get()) => Some(place.remove()),
+            MapEntry::Occupied(_) | MapEntry::Vacant(_) => None,
+        }
     }
 
     /// The present engine is gone. Takes out what is not given to another one: probes, requests that have output
@@ -134,9 +168,9 @@ impl RequestTable {
         self.live().drain().collect()
     }
 
-    /// Takes the users' requests out; probes stay.
-    pub fn drain_served(&self) -> Vec<(Rid, Entry)> {
-        self.live().extract_if(|_, entry| entry.purpose == Purpose::Serve).collect()
+    /// Takes the users' requests out that are `meant`; probes stay.
+    pub fn take_served(&self, meant: impl Fn(&Rid) -> bool) -> Vec<(Rid, Entry)> {
+        self.live().extract_if(|rid, entry| entry.purpose == Purpose::Serve && meant(rid)).collect()
     }
 
     /// How many are live.

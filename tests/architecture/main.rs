@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use logs::LogCall;
+use radiosonde::http_server::endpoints::ENDPOINTS;
 use radiosonde::telemetry::labels::HttpRoute;
 use radiosonde::telemetry::log::events::EVENTS;
 use source::{Source, root, rust_files};
@@ -200,6 +201,18 @@ fn every_route_is_a_label() {
     );
     let routes = sources().iter().map(|source| source.routes.len()).sum::<usize>();
     assert!(routes + 1 >= HttpRoute::ALL.len(), "{routes} routes: a label has none, or this test does not see them");
+}
+
+#[test]
+fn every_route_is_documented() {
+    let routes: BTreeSet<String> = sources().into_iter().flat_map(|source| source.routes).collect();
+    let documented = ENDPOINTS.iter().filter(|endpoint| endpoint.alias_of.is_none());
+    let documented: BTreeSet<String> = documented.map(|endpoint| endpoint.path.to_owned()).collect();
+    assert_eq!(
+        routes, documented,
+        "\nadd the route to `http_server::endpoints`, and write docs/api.md anew: \
+         UPDATE_EXPECT=1 cargo test --release --lib endpoints\n"
+    );
 }
 
 #[test]

@@ -3,7 +3,9 @@
 mod abort;
 mod bodies;
 mod chat;
+mod endpoints;
 mod limits;
+mod logprobs;
 mod scheduling;
 mod streaming;
 

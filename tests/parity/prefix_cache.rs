@@ -8,7 +8,7 @@ use candle_core::quantized::GgmlDType;
 use radiosonde::config::SchedulePolicy;
 use radiosonde::drills::Drills;
 use radiosonde::io_struct::{
-    EngineOutput, Envelope, FromEngine, HttpWorkerIpc, Purpose, Rid, SamplingParams, ToEngine, TokenId, TokenIdOutput,
+    EngineOutput, Envelope, FromEngine, HttpWorkerIpc, LogprobsWanted, Purpose, Rid, SamplingParams, ToEngine, TokenId, TokenIdOutput,
     TokenizedGenerateReqInput,
 };
 use radiosonde::scheduler::outbox::Outbox;
@@ -52,6 +52,7 @@ fn requests(random: &mut StdRng) -> Vec<TokenizedGenerateReqInput> {
         let temperature = [0.0, 0.8][random.random_range(0..2)];
         TokenizedGenerateReqInput {
             rid: Rid::from_caller(&number.to_string()).expect("a short rid"),
+            serial: number,
             purpose: Purpose::Serve,
             input_ids: [stem.as_slice(), &own].concat(),
             sampling_params: SamplingParams {
@@ -61,7 +62,7 @@ fn requests(random: &mut StdRng) -> Vec<TokenizedGenerateReqInput> {
                 ignore_eos: true,
                 ..SamplingParams::default()
             },
-            top_logprobs: Some(3),
+            logprobs: Some(LogprobsWanted { top: 3, ..LogprobsWanted::default() }),
             priority: None,
         }
     };
@@ -75,7 +76,7 @@ type Answers = BTreeMap<String, Vec<(TokenId, u32)>>;
 fn serve(path: &std::path::Path, config: SchedulerConfig, requests: &[TokenizedGenerateReqInput]) -> (Answers, u32) {
     let mut scheduler = Scheduler::new(runner(path, 2), config, Arc::default(), Drills::default());
     let message = |request: &TokenizedGenerateReqInput| {
-        let envelope = Envelope::now(ToEngine::Generate(request.clone()));
+        let envelope = Envelope::now(ToEngine::Generate(Box::new(request.clone())));
         SchedulerInput::Message(HttpWorkerIpc::new("test"), Box::new(envelope))
     };
     let (mut inbox, mut out) = (Arrivals(requests.iter().map(message).collect()), Outputs::default());

@@ -82,30 +82,24 @@ pub async fn collect<T>(streams: &mut [RequestStream], ended: impl Fn(&RequestSt
     join_all(streams.iter_mut().map(|stream| async move {
         let mut whole = GenerateOutput::default();
         while let Some(news) = stream.next().await {
-            append(&mut whole, news);
+            whole.append(news);
         }
         ended(stream, whole)
     }))
     .await
 }
 
-/// Adds `news` to what came before.
-pub fn append(whole: &mut GenerateOutput, news: GenerateOutput) {
-    whole.text.push_str(&news.text);
-    whole.output_ids.extend(news.output_ids);
-    whole.logprobs.extend(news.logprobs);
-    whole.finish_reason = news.finish_reason;
-    whole.usage = news.usage;
-}
-
-/// The error that a request ended with, if it ended with one.
+/// The error that a request ended with, if it ended with one. An abort on request is an answer, with the finish reason
+/// abort.
 #[must_use]
 pub fn abort_error(finish_reason: Option<&FinishReason>) -> Option<ApiError> {
     let Some(FinishReason::Abort { message, kind }) = finish_reason else { return None };
     let error = match kind {
         AbortKind::QueueFull => ApiError::queue_full(message),
         AbortKind::TooLarge => ApiError::context_length("prompt", message),
-        AbortKind::Requested | AbortKind::CutOff => ApiError::not_serving(message),
+        AbortKind::Requested => return None,
+        AbortKind::CutOff => ApiError::not_serving(message),
+        AbortKind::TimedOut => ApiError::timed_out(message),
         AbortKind::StepFailed => SubmitError::Failed(message.clone()).into(),
         AbortKind::EngineDead => SubmitError::EngineDead.into(),
     };
@@ -120,11 +114,6 @@ pub trait Chunks: Send + 'static {
 
     /// The events after all requests have ended well.
     fn closing(&mut self) -> Vec<Value>;
-
-    /// The error to end the stream with, if this is one.
-    fn error(&self, finish_reason: Option<&FinishReason>) -> Option<ApiError> {
-        abort_error(finish_reason)
-    }
 }
 
 /// The answer to a streaming request: `data: <json>` events in the order in which they come, `data: [DONE]`, end.
@@ -179,7 +168,7 @@ impl<C: Chunks> EventSource<C> {
     }
 
     fn take(&mut self, index: usize, mut news: GenerateOutput) {
-        let error = self.chunks.error(news.finish_reason.as_ref());
+        let error = abort_error(news.finish_reason.as_ref());
         if error.is_some() {
             news.finish_reason = None;
         }

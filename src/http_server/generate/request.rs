@@ -6,8 +6,9 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::body::unreadable;
+use super::logprobs::LogprobFields;
 use crate::http_server::error::ApiError;
-use crate::http_server::sampling::{self, MAX_TOP_LOGPROBS, OneOrMany, Sampling, SamplingFields};
+use crate::http_server::sampling::{self, OneOrMany, Sampling, SamplingFields};
 use crate::io_struct::Rid;
 use crate::telemetry::labels::RequestEndpoint;
 use crate::tokenizer_manager::ServedModel;
@@ -23,12 +24,13 @@ pub struct GenerateBody {
     pub sampling_params: Option<Value>,
     pub rid: Option<OneOrMany<String>>,
     pub stream: Option<bool>,
-    pub return_logprob: Option<bool>,
-    pub top_logprobs_num: Option<i64>,
-    pub logprob_start_len: Option<i64>,
+    pub return_logprob: Option<OneOrMany<bool>>,
+    pub top_logprobs_num: Option<OneOrMany<i64>>,
+    pub logprob_start_len: Option<OneOrMany<i64>>,
     pub return_text_in_logprobs: Option<bool>,
-    pub token_ids_logprob: Option<Value>,
     pub priority: Option<i64>,
+    pub return_prompt_token_ids: Option<bool>,
+    pub token_ids_logprob: Option<Ids>,
     pub input_embeds: Option<Value>,
     pub image_data: Option<Value>,
     pub video_data: Option<Value>,
@@ -75,12 +77,18 @@ impl GenerateBody {
     pub fn plan(self, model: &ServedModel) -> Result<Plan, ApiError> {
         self.refuse_unsupported()?;
         let vocab_size = model.info.vocab_size;
-        let top_logprobs = self.top_logprobs()?;
+        let logprobs = LogprobFields {
+            return_logprob: self.return_logprob,
+            logprob_start_len: self.logprob_start_len,
+            top_logprobs_num: self.top_logprobs_num,
+            token_ids_logprob: self.token_ids_logprob,
+        };
         let (name, prompts, mut shape) = prompts(self.text, self.input_ids, vocab_size)?;
         let samplings = samplings(self.sampling_params, prompts.len(), vocab_size)?;
         let rids = rids(self.rid, prompts.len(), shape)?;
+        let logprobs = logprobs.of_each(prompts.len(), vocab_size)?;
         let mut requests = Vec::new();
-        for ((prompt, sampling), rid) in prompts.into_iter().zip(samplings).zip(rids) {
+        for (((prompt, sampling), rid), logprobs) in prompts.into_iter().zip(samplings).zip(rids).zip(logprobs) {
             refuse_empty(name, &prompt, model)?;
             if sampling.n > 1 {
                 shape = Shape::List;
@@ -90,7 +98,7 @@ impl GenerateBody {
                 prompt,
                 sampling_params: sampling.params,
                 max_new_tokens: sampling.max_new_tokens,
-                top_logprobs,
+                logprobs,
                 priority: self.priority,
                 endpoint: RequestEndpoint::Generate,
             };
@@ -100,19 +108,9 @@ impl GenerateBody {
         Ok(Plan { requests, shape })
     }
 
-    fn top_logprobs(&self) -> Result<Option<u32>, ApiError> {
-        let top = sampling::whole("top_logprobs_num", self.top_logprobs_num.unwrap_or(0), 0..=MAX_TOP_LOGPROBS.into())?;
-        Ok(self.return_logprob.unwrap_or(false).then_some(top))
-    }
-
     fn refuse_unsupported(&self) -> Result<(), ApiError> {
-        if self.logprob_start_len.is_some_and(|start| start != -1) {
-            let message = "logprob_start_len is not supported: logprobs are those of the output, which is -1";
-            return Err(ApiError::invalid("logprob_start_len", message));
-        }
         sampling::refuse([
             ("input_embeds", &self.input_embeds),
-            ("token_ids_logprob", &self.token_ids_logprob),
             ("image_data", &self.image_data),
             ("video_data", &self.video_data),
             ("audio_data", &self.audio_data),

@@ -8,7 +8,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::reply::{Reply, finish, unix_seconds_now};
 use super::{Delivery, logprobs, models};
@@ -17,8 +17,9 @@ use crate::http_server::generate::ApiState;
 use crate::http_server::generate::body::SampledJson;
 use crate::http_server::generate::exchange::{Call, Chunks, abort_error, collect, stream_response, submit};
 use crate::http_server::generate::request::{caller_rid, samples};
-use crate::io_struct::TokenLogprob;
+use crate::io_struct::{LogprobsWanted, TokenLogprob};
 use crate::telemetry::labels::RequestEndpoint;
+use crate::tokenizer::PromptPart;
 use crate::tokenizer_manager::ServedModel;
 use crate::tokenizer_manager::request::{GenerateOutput, Usage};
 use crate::tokenizer_manager::submit::{GenerateReqInput, Prompt};
@@ -30,7 +31,7 @@ use body::ChatBody;
 /// Bad input, a chat that the model's template refuses, or a server that does not serve.
 pub async fn chat_completions(
     State(state): State<ApiState>,
-    SampledJson(body, fields): SampledJson<ChatBody>,
+    SampledJson(mut body, fields): SampledJson<ChatBody>,
 ) -> Result<Response, ApiError> {
     let model = state.tokenizer_manager.model()?;
     models::check(body.model.as_deref(), &model)?;
@@ -38,12 +39,13 @@ pub async fn chat_completions(
     let sampling = fields.check(RequestEndpoint::ChatCompletions, model.info.vocab_size)?;
     let (delivery, top_logprobs) = (body.delivery()?, body.top_logprobs()?);
     let (rid, priority) = (caller_rid(body.rid.as_deref())?, body.priority);
+    let extra = body.chat_template_kwargs.take().unwrap_or_default();
     let request = GenerateReqInput {
         rid: rid.clone(),
-        prompt: render(Arc::clone(&model), body.messages()?).await?,
+        prompt: Prompt::Rendered(render(Arc::clone(&model), body.messages()?, extra).await?),
         sampling_params: sampling.params,
         max_new_tokens: sampling.max_new_tokens,
-        top_logprobs,
+        logprobs: top_logprobs.map(|top| LogprobsWanted { top, ..LogprobsWanted::default() }),
         priority,
         endpoint: RequestEndpoint::ChatCompletions,
     };
@@ -62,15 +64,21 @@ pub async fn chat_completions(
     Ok((Extension(rid), answer).into_response())
 }
 
-/// Renders on a thread where it may take its time: a chat can be as large as a body.
-async fn render(model: Arc<ServedModel>, messages: Vec<Value>) -> Result<Prompt, ApiError> {
+/// Renders on a thread where it may take its time: a chat can be as large as a body. `extra`: variables of the template.
+///
+/// # Errors
+/// The model has no template, or it refuses the messages.
+pub async fn render(
+    model: Arc<ServedModel>,
+    messages: Vec<Value>,
+    extra: Map<String, Value>,
+) -> Result<Vec<PromptPart>, ApiError> {
     let parts = tokio::task::spawn_blocking(move || match &model.chat_template {
-        Some(template) => template.render(&messages, &model.tokenizer),
+        Some(template) => template.render_with(&messages, &extra, &model.tokenizer),
         None => Err("this model has no chat template; use /v1/completions or /generate".to_owned()),
     });
     match parts.await {
-        Ok(Ok(parts)) => Ok(Prompt::Rendered(parts)),
-        Ok(Err(message)) => Err(ApiError::invalid("messages", message)),
+        Ok(parts) => parts.map_err(|message| ApiError::invalid("messages", message)),
         Err(error) => Err(ApiError::plain(StatusCode::INTERNAL_SERVER_ERROR, "server_error", error.to_string())),
     }
 }

@@ -2,6 +2,7 @@
 
 pub mod body;
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 use axum::extract::State;
@@ -16,9 +17,10 @@ use crate::http_server::error::ApiError;
 use crate::http_server::generate::ApiState;
 use crate::http_server::generate::body::SampledJson;
 use crate::http_server::generate::exchange::{Call, Chunks, abort_error, collect, stream_response, submit};
+use crate::http_server::generate::logprobs::finite;
 use crate::http_server::generate::request::{caller_rid, numbered, samples};
 use crate::http_server::sampling::Sampling;
-use crate::io_struct::{Rid, TokenId};
+use crate::io_struct::{LogprobsWanted, Rid, TokenId};
 use crate::telemetry::labels::RequestEndpoint;
 use crate::tokenizer_manager::request::{GenerateOutput, RequestStream, Usage};
 use crate::tokenizer_manager::submit::{GenerateReqInput, Prompt};
@@ -34,15 +36,19 @@ pub async fn completions(
 ) -> Result<Response, ApiError> {
     let model = state.tokenizer_manager.model()?;
     models::check(body.model.as_deref(), &model)?;
-    let sampling = fields.check(RequestEndpoint::Completions, model.info.vocab_size)?;
-    body.refuse_unsupported(sampling.n)?;
+    let mut sampling = fields.check(RequestEndpoint::Completions, model.info.vocab_size)?;
+    body.refuse_unsupported()?;
     let (delivery, top_logprobs, echo) = (body.delivery()?, body.top_logprobs()?, body.echo.unwrap_or(false));
     let rid = caller_rid(body.rid.as_deref())?;
-    let n = sampling.n as usize;
+    let n = sampling.n;
+    sampling.n = body.samples(n, delivery)?;
+    let ranks = sampling.n > n;
+    let wanted = |top| LogprobsWanted { top, token_ids: Vec::new(), input_from: echo.then_some(0) };
+    let wanted = top_logprobs.map(wanted).or(ranks.then(LogprobsWanted::default));
     let priority = body.priority;
-    let mut requests = requests(&rid, body.prompts(&model)?, &sampling, top_logprobs)?;
+    let mut requests = requests(&rid, body.prompts(&model)?, &sampling, wanted.as_ref())?;
     requests.iter_mut().for_each(|request| request.priority = priority);
-    let reply = Reply { id: format!("cmpl-{rid}"), created: unix_seconds_now(), model, n };
+    let reply = Reply { id: format!("cmpl-{rid}"), created: unix_seconds_now(), model, n: sampling.n as usize };
 
     let texts: Vec<Option<String>> = requests.iter().map(|r| if echo { text(&r.prompt) } else { None }).collect();
     let call = Call { model: &reply.model, id: &reply.id, stream: delivery != Delivery::Whole };
@@ -57,7 +63,8 @@ pub async fn completions(
             stream_response(streams, CompletionChunks { reply, choices, usage_wanted: usage })
         }
         Delivery::Whole => {
-            Json(whole(&reply, choices, collect(&mut streams, |_, output| output).await)?).into_response()
+            let outputs = collect(&mut streams, |_, output| output).await;
+            Json(whole(&reply, n as usize, choices.into_iter().zip(outputs).collect())?).into_response()
         }
     };
     Ok((Extension(rid), answer).into_response())
@@ -68,7 +75,7 @@ fn requests(
     rid: &Rid,
     prompts: Vec<Prompt>,
     sampling: &Sampling,
-    top_logprobs: Option<u32>,
+    logprobs: Option<&LogprobsWanted>,
 ) -> Result<Vec<GenerateReqInput>, ApiError> {
     let mut requests = Vec::new();
     let count = prompts.len();
@@ -78,7 +85,7 @@ fn requests(
             prompt,
             sampling_params: sampling.params.clone(),
             max_new_tokens: sampling.max_new_tokens,
-            top_logprobs,
+            logprobs: logprobs.cloned(),
             priority: None,
             endpoint: RequestEndpoint::Completions,
         };
@@ -103,7 +110,7 @@ struct Echo {
 impl Echo {
     fn new(reply: &Reply, stream: &RequestStream, text: Option<String>) -> Self {
         let text = text.unwrap_or_else(|| reply.model.tokenizer.decode(stream.prompt_ids()));
-        Self { text, ids: stream.prompt_ids().into() }
+        Self { text, ids: Arc::clone(stream.prompt_ids()) }
     }
 }
 
@@ -121,8 +128,9 @@ impl Choice {
     fn piece(&mut self, reply: &Reply, index: usize, news: &GenerateOutput) -> Value {
         self.usage = news.usage;
         let echo = self.echo.take();
-        let prompt = echo.as_ref().map(|echo| echo.ids.iter().copied().map(Scored::Prompt));
-        let tokens = prompt.into_iter().flatten().chain(news.logprobs.iter().map(Scored::Output));
+        let first = echo.as_ref().and_then(|echo| echo.ids.first()).copied().map(Scored::First);
+        let entries = news.input_logprobs.iter().chain(&news.logprobs).map(Scored::Entry);
+        let tokens = first.into_iter().chain(entries);
         let logprobs = self.logprobs.as_mut().map(|lists| lists.lists(&reply.model.tokenizer, tokens));
         let text = echo.map_or_else(String::new, |echo| echo.text) + &news.text;
         let mut choice = json!({"index": index, "text": text, "logprobs": logprobs});
@@ -131,15 +139,29 @@ impl Choice {
     }
 }
 
-fn whole(reply: &Reply, mut choices: Vec<Choice>, outputs: Vec<GenerateOutput>) -> Result<Value, ApiError> {
-    if let Some(error) = outputs.iter().find_map(|output| abort_error(output.finish_reason.as_ref())) {
+/// The answer with the `n` best samples of each prompt.
+fn whole(reply: &Reply, n: usize, mut samples: Vec<(Choice, GenerateOutput)>) -> Result<Value, ApiError> {
+    if let Some(error) = samples.iter().find_map(|(_, output)| abort_error(output.finish_reason.as_ref())) {
         return Err(error);
     }
-    let pieces = choices.iter_mut().zip(&outputs).enumerate();
-    let pieces = pieces.map(|(index, (choice, output))| choice.piece(reply, index, output)).collect();
+    let usages: Vec<Usage> = samples.iter().map(|(_, output)| output.usage).collect();
+    if n < reply.n {
+        samples.chunks_mut(reply.n).for_each(|of_prompt| of_prompt.sort_by(|(_, a), (_, b)| likelier(a, b)));
+    }
+    let best = samples.chunks_mut(reply.n).flat_map(|of_prompt| of_prompt.iter_mut().take(n));
+    let pieces = best.enumerate().map(|(index, (choice, output))| choice.piece(reply, index, output)).collect();
     let mut answer = reply.object("text_completion", pieces);
-    answer["usage"] = reply.usage(&choices.iter().map(|choice| choice.usage).collect::<Vec<_>>());
+    answer["usage"] = reply.usage(&usages);
     Ok(answer)
+}
+
+/// The sample with the higher logprob a token comes first; one without tokens comes last.
+fn likelier(a: &GenerateOutput, b: &GenerateOutput) -> Ordering {
+    let mean = |output: &GenerateOutput| {
+        let sum: f32 = output.logprobs.iter().map(|entry| finite(entry.logprob)).sum();
+        if output.logprobs.is_empty() { f32::NEG_INFINITY } else { sum / output.logprobs.len() as f32 }
+    };
+    mean(b).total_cmp(&mean(a))
 }
 
 /// Events of a completion: what was written since the last one.

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::http_server::generate::response::finite;
+use crate::http_server::generate::logprobs::finite;
 use crate::io_struct::{TokenId, TokenLogprob};
 use crate::tokenizer::Tokenizer;
 
@@ -28,13 +28,13 @@ pub struct CompletionLogprobs {
     offset: usize,
 }
 
-/// A token of a completion; those of an echoed prompt have no logprob.
+/// A token of a completion; the first one of an echoed prompt has no logprob.
 #[derive(Debug, Clone, Copy)]
 pub enum Scored<'l> {
-    /// Of the prompt.
-    Prompt(TokenId),
-    /// Of the output.
-    Output(&'l TokenLogprob),
+    /// Nothing stands before it.
+    First(TokenId),
+    /// Of the prompt or of the output.
+    Entry(&'l TokenLogprob),
 }
 
 impl CompletionLogprobs {
@@ -43,8 +43,8 @@ impl CompletionLogprobs {
         let (mut texts, mut logprobs, mut rivals, mut offsets) = (vec![], vec![], vec![], vec![]);
         for scored in tokens {
             let (token, logprob, top) = match scored {
-                Scored::Prompt(token) => (token, Value::Null, Value::Null),
-                Scored::Output(entry) => (entry.token, json!(finite(entry.logprob)), top(tokenizer, entry)),
+                Scored::First(token) => (token, Value::Null, Value::Null),
+                Scored::Entry(entry) => (entry.token, json!(finite(entry.logprob)), top(tokenizer, entry)),
             };
             texts.push(json!(token_text(tokenizer, token)));
             logprobs.push(logprob);
@@ -89,7 +89,7 @@ mod tests {
 
     fn entry(token: u8, logprob: f32, top: &[(u8, f32)]) -> TokenLogprob {
         let top = top.iter().map(|(token, logprob)| (TokenId((*token).into()), *logprob)).collect();
-        TokenLogprob { token: TokenId(token.into()), logprob, top }
+        TokenLogprob { token: TokenId(token.into()), logprob, top, asked: Vec::new() }
     }
 
     #[test]
@@ -108,7 +108,7 @@ mod tests {
     #[test]
     fn completion_lists_run_side_by_side() {
         let mut lists = CompletionLogprobs::default();
-        let prompt = "é".bytes().map(|byte| Scored::Prompt(TokenId(byte.into())));
+        let prompt = "é".bytes().map(|byte| Scored::First(TokenId(byte.into())));
         let first = entry(b'a', -0.5, &[(b'b', -0.25)]);
         let want = json!({
             "tokens": ["bytes:\\xc3", "bytes:\\xa9", "a"],
@@ -116,8 +116,8 @@ mod tests {
             "top_logprobs": [null, null, {"b": -0.25, "a": -0.5}],
             "text_offset": [0, 1, 1],
         });
-        assert_eq!(lists.lists(&tokenizer(), prompt.chain([Scored::Output(&first)])), want);
-        let more = lists.lists(&tokenizer(), [Scored::Output(&entry(b'c', -1.0, &[]))]);
+        assert_eq!(lists.lists(&tokenizer(), prompt.chain([Scored::Entry(&first)])), want);
+        let more = lists.lists(&tokenizer(), [Scored::Entry(&entry(b'c', -1.0, &[]))]);
         assert_eq!((&more["text_offset"], &more["top_logprobs"]), (&json!([2]), &json!([{"c": -1.0}])));
     }
 }

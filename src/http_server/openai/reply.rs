@@ -57,8 +57,9 @@ pub fn finish(choice: &mut Value, reason: Option<&FinishReason>) {
         Some(FinishReason::StopToken(id)) => (json!("stop"), json!(id)),
         Some(FinishReason::StopString(text)) => (json!("stop"), json!(text)),
         Some(FinishReason::Length(_)) => (json!("length"), Value::Null),
-        // An abort is an error of its own, and no choice ends with it.
-        Some(FinishReason::Abort { .. }) | None => (Value::Null, Value::Null),
+        // On request, that is: all other aborts are errors, and no choice ends with them.
+        Some(FinishReason::Abort { .. }) => (json!("abort"), Value::Null),
+        None => (Value::Null, Value::Null),
     };
     choice["finish_reason"] = name;
     choice["matched_stop"] = matched;

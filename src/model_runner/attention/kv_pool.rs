@@ -1,6 +1,9 @@
 //! Keys and values of all sequences, in pages of 16 tokens and in half precision.
 
+use std::io;
+
 use half::f16;
+use memmap2::{Advice, MmapMut};
 
 use super::super::kernels::{LANES, Lanes};
 use super::super::{PAGE_SIZE, PageId};
@@ -16,15 +19,14 @@ pub struct KvShape {
     pub head_dim: usize,
 }
 
-/// One layer's part of the pool.
-///
-/// Memory is asked for at once, as zeros, and so taken from the system page by page as it is written.
+/// One layer's part of the pool: page after page, in each head after head. A head: keys transposed, `[head_dim][16 tokens]`,
+/// so that sixteen scores come out of one register; then values by row, `[16 tokens][head_dim]`.
 #[derive(Debug)]
 pub struct KvLayer {
     shape: KvShape,
-    /// For each KV head its pages. A page: keys transposed, `[head_dim][16 tokens]`, so that sixteen scores come out of
-    /// one register; then values by row, `[16 tokens][head_dim]`.
-    heads: Vec<Vec<u16>>,
+    /// Taken from the system as it is written. In huge pages where the system has them: a long context is read from one
+    /// end to the other at each step, and would miss the translation cache at every page.
+    memory: MmapMut,
 }
 
 /// One token's key and value at one KV head.
@@ -38,10 +40,14 @@ pub struct KeyValue<'a> {
 
 impl KvLayer {
     /// Room for `pages` pages.
-    #[must_use]
-    pub fn new(shape: KvShape, pages: usize) -> Self {
-        let heads = (0..shape.kv_heads).map(|_| vec![0; pages * shape.page_len()]).collect();
-        Self { shape, heads }
+    ///
+    /// # Errors
+    /// The system refuses so much memory.
+    pub fn new(shape: KvShape, pages: usize) -> io::Result<Self> {
+        let memory = MmapMut::map_anon((pages * shape.page_len() * size_of::<u16>()).max(1))?;
+        // Only a hint: kernels without huge pages refuse it.
+        let _ = memory.advise(Advice::HugePage);
+        Ok(Self { shape, memory })
     }
 
     /// What it keeps for each token.
@@ -50,46 +56,67 @@ impl KvLayer {
         self.shape
     }
 
-    /// The heads, each to be written by a thread of its own.
-    pub fn heads_mut(&mut self) -> impl ExactSizeIterator<Item = HeadMut<'_>> + Send {
-        let shape = self.shape;
-        self.heads.iter_mut().map(move |pages| HeadMut { shape, pages })
+    /// All pages, to be written.
+    pub fn pages_mut(&mut self) -> PagesMut<'_> {
+        let memory = bytemuck::cast_slice_mut(&mut self.memory[..]);
+        PagesMut { shape: self.shape, rest: memory, next: 0 }
     }
 
     /// Keys of a page at one head: for each of `head_dim` dimensions sixteen tokens.
     #[inline(always)]
     #[must_use]
     pub fn keys(&self, head: usize, page: PageId) -> &[[u16; PAGE_SIZE]] {
-        self.page(head, page)[..self.shape.head_dim * PAGE_SIZE].as_chunks().0
+        self.head(head, page)[..self.shape.head_dim * PAGE_SIZE].as_chunks().0
     }
 
     /// Values of a page at one head: for each of sixteen tokens `head_dim` numbers.
     #[inline(always)]
     #[must_use]
     pub fn values(&self, head: usize, page: PageId) -> &[u16] {
-        &self.page(head, page)[self.shape.head_dim * PAGE_SIZE..]
+        &self.head(head, page)[self.shape.head_dim * PAGE_SIZE..]
     }
 
     #[inline(always)]
-    fn page(&self, head: usize, page: PageId) -> &[u16] {
-        let len = self.shape.page_len();
-        &self.heads[head][page.0 as usize * len..][..len]
+    fn head(&self, head: usize, page: PageId) -> &[u16] {
+        let len = self.shape.head_len();
+        let memory: &[u16] = bytemuck::cast_slice(&self.memory);
+        &memory[(page.0 as usize * self.shape.kv_heads + head) * len..][..len]
     }
 }
 
-/// One head of a layer, to be written.
-pub struct HeadMut<'a> {
+/// The pages of a layer that have not been handed out.
+pub struct PagesMut<'a> {
     shape: KvShape,
-    pages: &'a mut [u16],
+    rest: &'a mut [u16],
+    /// The page with which the rest begins.
+    next: usize,
 }
 
-impl HeadMut<'_> {
-    /// Writes the token at `slot` of `page`.
+impl<'a> PagesMut<'a> {
+    /// A page, so that each can be written by a thread of its own. They are to be taken in ascending order.
+    pub fn take(&mut self, page: PageId) -> PageMut<'a> {
+        let (len, page) = (self.shape.page_len(), page.0 as usize);
+        assert!(page >= self.next, "pages are taken in ascending order");
+        let rest = std::mem::take(&mut self.rest);
+        let (_, rest) = rest.split_at_mut((page - self.next) * len);
+        let (taken, rest) = rest.split_at_mut(len);
+        (self.rest, self.next) = (rest, page + 1);
+        PageMut { shape: self.shape, heads: taken }
+    }
+}
+
+/// One page of a layer, to be written.
+pub struct PageMut<'a> {
+    shape: KvShape,
+    heads: &'a mut [u16],
+}
+
+impl PageMut<'_> {
+    /// Writes the token at `slot`, for one head.
     #[inline(always)]
-    pub fn write<L: Lanes>(&mut self, page: PageId, slot: usize, token: KeyValue<'_>) {
-        let (len, dim) = (self.shape.page_len(), self.shape.head_dim);
-        let page = &mut self.pages[page.0 as usize * len..][..len];
-        let (keys, values) = page.split_at_mut(dim * PAGE_SIZE);
+    pub fn write<L: Lanes>(&mut self, head: usize, slot: usize, token: KeyValue<'_>) {
+        let (len, dim) = (self.shape.head_len(), self.shape.head_dim);
+        let (keys, values) = self.heads[head * len..][..len].split_at_mut(dim * PAGE_SIZE);
         let chunks = keys.chunks_exact_mut(LANES * PAGE_SIZE).zip(token.key.as_chunks::<LANES>().0);
         for (keys, key) in chunks {
             for (keys, key) in keys.chunks_exact_mut(PAGE_SIZE).zip(to_halves::<L>(key)) {
@@ -105,8 +132,13 @@ impl HeadMut<'_> {
 
 impl KvShape {
     /// Numbers in a page at one head.
-    fn page_len(self) -> usize {
+    fn head_len(self) -> usize {
         2 * self.head_dim * PAGE_SIZE
+    }
+
+    /// Numbers in a page.
+    fn page_len(self) -> usize {
+        self.kv_heads * self.head_len()
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::array::from_fn;
 
+use super::super::kernels::prefetch::prefetch;
 use super::super::kernels::{LANES, Lanes};
 use super::super::{PAGE_SIZE, PageId};
 use super::{BLOCK_PAGES, KvLayer};
@@ -43,11 +44,12 @@ impl Queries {
     }
 
     /// Scores of all queries: query after query, one row of sixteen for each of [`BLOCK_PAGES`] pages, those of `ids`
-    /// filled in.
+    /// filled in. The values of these pages, which come next, are asked for meanwhile.
     #[inline(always)]
     pub(super) fn score<L: Lanes>(&self, kv: &KvLayer, head: usize, ids: &[PageId], scores: &mut [[f32; LANES]]) {
         for (page, id) in ids.iter().enumerate() {
             let keys = kv.keys(head, *id);
+            prefetch(kv.values(head, *id));
             let mut first = 0;
             while first < self.count {
                 let width = bundle(self.count - first);
@@ -83,22 +85,23 @@ fn score_page<L: Lanes, const C: usize>(keys: &[[u16; PAGE_SIZE]], queries: &[f3
     }
 }
 
-/// Adds to each query's row of `out` the values of the first `tokens` tokens of the block, by its weights.
+/// Adds to each query's row of `out` the values of the first `tokens` tokens of the block, by its weights. The keys of the
+/// pages `next`, which come next, are asked for meanwhile.
 #[inline(always)]
 pub(super) fn add_values<L: Lanes>(
     kv: &KvLayer,
     head: usize,
-    ids: &[PageId],
+    [ids, next]: [&[PageId]; 2],
     tokens: usize,
     weights: &[[f32; LANES]],
     out: &mut [f32],
 ) {
     let dim = kv.shape().head_dim;
-    let (mut weights, mut out) = (weights, out);
+    let (mut weights, mut out, mut next) = (weights, out, next);
     while !out.is_empty() {
         let width = bundle(out.len() / dim).min(6);
         let (some, rest) = out.split_at_mut(width * dim);
-        let block = Block { kv, head, ids, tokens, weights };
+        let block = Block { kv, head, ids, next, tokens, weights };
         match width {
             6 => block.add_columns::<L, 6>(some),
             4 => block.add_columns::<L, 4>(some),
@@ -107,7 +110,7 @@ pub(super) fn add_values<L: Lanes>(
             _ => block.add_columns::<L, 1>(some),
         }
         weights = &weights[width * BLOCK_PAGES..];
-        out = rest;
+        (out, next) = (rest, &[]);
     }
 }
 
@@ -115,6 +118,8 @@ struct Block<'a> {
     kv: &'a KvLayer,
     head: usize,
     ids: &'a [PageId],
+    /// Their keys are asked for while the first columns are summed up.
+    next: &'a [PageId],
     tokens: usize,
     weights: &'a [[f32; LANES]],
 }
@@ -146,6 +151,9 @@ impl Block<'_> {
         });
         for (page, id) in self.ids.iter().enumerate() {
             let tokens = self.tokens.saturating_sub(page * PAGE_SIZE).min(PAGE_SIZE);
+            if let (0, Some(next)) = (first, self.next.get(page)) {
+                prefetch(self.kv.keys(self.head, *next));
+            }
             let weights: [&[f32; LANES]; C] = from_fn(|query| &self.weights[query * BLOCK_PAGES + page]);
             let values = self.kv.values(self.head, *id);
             for (token, values) in values.chunks_exact(dim).take(tokens).enumerate() {

@@ -1,5 +1,7 @@
 //! Attention against a plain reference, and the same bits in any batch.
 
+use std::ops::Range;
+
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -32,26 +34,25 @@ impl Sequence {
         let values = vectors(&mut random, len * shape.kv_heads, shape.head_dim);
         let queries = vectors(&mut random, len * shape.kv_heads * shape.queries_per_head, shape.head_dim);
         let pages: Vec<_> = (0..pages).map(|page| PageId(((page * 7 + 3) % (pages * 7)) as u32)).collect();
-        let mut kv = KvLayer::new(shape, pages.len() * 7);
+        let mut kv = KvLayer::new(shape, pages.len() * 7).expect("little memory");
         let garbage = vec![f32::NAN; shape.head_dim];
-        for (index, mut head) in kv.heads_mut().enumerate() {
-            for slot in 0..pages.len() * 7 * PAGE_SIZE {
-                let page = PageId((slot / PAGE_SIZE) as u32);
-                head.write::<Portable>(page, slot % PAGE_SIZE, KeyValue { key: &garbage, value: &garbage });
-            }
-            for position in 0..len {
-                let at = position * shape.kv_heads + index;
-                let token = KeyValue { key: &keys[at], value: &values[at] };
-                head.write::<Portable>(pages[position / PAGE_SIZE], position % PAGE_SIZE, token);
+        let mut writers = kv.pages_mut();
+        for id in (0..pages.len() as u32 * 7).map(PageId) {
+            let mut page = writers.take(id);
+            let first = pages.iter().position(|page| *page == id).map(|index| index * PAGE_SIZE);
+            for (slot, head) in (0..PAGE_SIZE).flat_map(|slot| (0..shape.kv_heads).map(move |head| (slot, head))) {
+                let position = first.map(|first| first + slot).filter(|position| *position < len);
+                let at = position.map(|position| position * shape.kv_heads + head);
+                let (key, value) = at.map_or((&garbage, &garbage), |at| (&keys[at], &values[at]));
+                page.write::<Portable>(head, slot, KeyValue { key, value });
             }
         }
         Self { kv, pages, keys, values, queries }
     }
 
-    /// Attends for the positions from `start` to the end, in groups of at most `rows`.
-    fn attend<L: Lanes>(&self, start: usize, rows: usize, threads: usize) -> Attended {
+    /// Attends for these positions, in groups of at most `rows`.
+    fn attend<L: Lanes>(&self, Range { start, end }: Range<usize>, rows: usize, threads: usize) -> Attended {
         let heads = self.kv.shape().kv_heads * self.kv.shape().queries_per_head;
-        let end = self.queries.len() / heads;
         let groups: Vec<_> = (start..end)
             .step_by(rows)
             .map(|at| Group { first_row: at - start, rows: rows.min(end - at), start: at, pages: &self.pages })
@@ -88,14 +89,17 @@ const SHAPES: [KvShape; 4] = [
     KvShape { kv_heads: 1, queries_per_head: 5, head_dim: 16 },
 ];
 
-/// Long enough for several blocks of pages, and no whole number of them.
-const LEN: usize = 2 * BLOCK_PAGES * PAGE_SIZE + 21;
+/// Long enough for several segments and blocks of pages, and no whole number of them.
+const LEN: usize = (SEGMENT_PAGES + 2 * BLOCK_PAGES) * PAGE_SIZE + 21;
+
+/// A group around here has rows in two segments.
+const BORDER: usize = SEGMENT_PAGES * PAGE_SIZE;
 
 #[test]
 fn attention_is_softmax_times_values() {
     for shape in SHAPES {
         let sequence = Sequence::new(shape, LEN);
-        let out = sequence.attend::<Portable>(0, GROUP_ROWS, 2);
+        let out = sequence.attend::<Portable>(0..LEN, GROUP_ROWS, 2);
         for position in (0..LEN).step_by(13).chain([LEN - 1]) {
             for head in 0..shape.kv_heads * shape.queries_per_head {
                 let exact = sequence.exact(position, head);
@@ -115,12 +119,13 @@ fn attention_is_softmax_times_values() {
 fn a_query_alone_is_a_query_in_a_group<L: Lanes>() {
     for shape in SHAPES {
         let sequence = Sequence::new(shape, LEN);
-        let start = LEN - 41;
-        let expected = sequence.attend::<Portable>(start, 1, 1);
-        for rows in [1, 2, 3, 5, GROUP_ROWS] {
-            let got = sequence.attend::<L>(start, rows, 2);
-            let bits = |out: &Attended| out.values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
-            assert_eq!(bits(&got), bits(&expected), "{shape:?}, groups of {rows}");
+        for range in [BORDER - 23..BORDER + 20, LEN - 41..LEN] {
+            let expected = sequence.attend::<Portable>(range.clone(), 1, 1);
+            for rows in [1, 2, 3, 5, GROUP_ROWS] {
+                let got = sequence.attend::<L>(range.clone(), rows, 2);
+                let bits = |out: &Attended| out.values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
+                assert_eq!(bits(&got), bits(&expected), "{shape:?}, groups of {rows} in {range:?}");
+            }
         }
     }
 }
@@ -133,10 +138,8 @@ fn a_query_depends_on_nothing_else() {
 #[test]
 fn numbers_beyond_half_precision_stop_at_the_largest() {
     let shape = SHAPES[0];
-    let mut kv = KvLayer::new(shape, 1);
+    let mut kv = KvLayer::new(shape, 1).expect("little memory");
     let large = vec![1e9; shape.head_dim];
-    for mut head in kv.heads_mut() {
-        head.write::<Portable>(PageId(0), 0, KeyValue { key: &large, value: &large });
-    }
+    kv.pages_mut().take(PageId(0)).write::<Portable>(0, 0, KeyValue { key: &large, value: &large });
     assert!(kv.keys(0, PageId(0)).iter().all(|tokens| tokens[0] == half::f16::MAX.to_bits()));
 }

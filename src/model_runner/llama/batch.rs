@@ -7,6 +7,8 @@ use crate::io_struct::TokenId;
 /// All tokens of a batch, sequence after sequence.
 pub(super) struct Batch<'a> {
     pub(super) rows: Vec<Row>,
+    /// The rows sorted by the page that they are written to.
+    pub(super) by_page: Vec<usize>,
     /// Neighbouring rows of one sequence, for attention.
     pub(super) groups: Vec<Group<'a>>,
     /// Rows whose logits are wanted, in order.
@@ -33,12 +35,14 @@ pub(super) struct Limits {
 impl<'a> Batch<'a> {
     /// Lays the batch out; refuses what would read or write outside of the model's tables.
     pub(super) fn new(slices: &[SequenceSlice<'a>], limits: Limits) -> Result<Self, ForwardError> {
-        let mut batch = Self { rows: Vec::new(), groups: Vec::new(), wanted: Vec::new() };
+        let mut batch = Self { rows: Vec::new(), by_page: Vec::new(), groups: Vec::new(), wanted: Vec::new() };
         for (index, slice) in slices.iter().enumerate() {
             let refuse = |message: String| ForwardError::Batch(format!("sequence {index}: {message}"));
             limits.check(slice).map_err(refuse)?;
             batch.push(slice);
         }
+        batch.by_page = (0..batch.rows.len()).collect();
+        batch.by_page.sort_by_key(|row| batch.rows[*row].page);
         Ok(batch)
     }
 

@@ -107,17 +107,20 @@ fn write_kv<L: Lanes>(
     let keys = config.query_width();
     let values = keys + config.kv_width();
     let cost = batch.rows.len() * config.kv_width() / 2;
-    team.for_each(cost, kv.heads_mut().enumerate(), |(head, mut pages)| {
+    let mut pages = kv.pages_mut();
+    let rows_of_pages = batch.by_page.chunk_by(|a, b| batch.rows[*a].page == batch.rows[*b].page);
+    let items = rows_of_pages.map(|rows| (pages.take(batch.rows[rows[0]].page), rows));
+    team.for_each(cost, items, |(mut page, rows)| {
         L::vectorise(
             #[inline(always)]
             || {
                 let (mut key, mut value) = (vec![0.0; config.head_dim], vec![0.0; config.head_dim]);
-                for (index, row) in batch.rows.iter().enumerate() {
-                    s.qkv.gather(index, keys + head * config.head_dim, &mut key);
-                    s.qkv.gather(index, values + head * config.head_dim, &mut value);
-                    angles.rotate(index, &mut key);
-                    let token = KeyValue { key: &key, value: &value };
-                    pages.write::<L>(row.page, row.position % PAGE_SIZE, token);
+                for (row, head) in rows.iter().flat_map(|row| (0..config.head_count_kv).map(move |head| (*row, head))) {
+                    s.qkv.gather(row, keys + head * config.head_dim, &mut key);
+                    s.qkv.gather(row, values + head * config.head_dim, &mut value);
+                    angles.rotate(row, &mut key);
+                    let slot = batch.rows[row].position % PAGE_SIZE;
+                    page.write::<L>(head, slot, KeyValue { key: &key, value: &value });
                 }
             },
         );

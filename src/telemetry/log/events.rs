@@ -203,6 +203,11 @@ pub const EVENTS: &[LogEventInfo] = &[
         "The restart is over; these callers only waited longer.",
     ),
     info(
+        "all requests were aborted",
+        &["requests"],
+        "Somebody asked for it: /abort_request with abort_all. So many requests ended with the finish reason abort.",
+    ),
+    info(
         "generation paused or continued",
         &["paused"],
         "Somebody asked for it: /pause_generation, /continue_generation.",

@@ -150,6 +150,12 @@ impl RequestMetrics {
         self.cached_tokens.inc_by(u64::from(tokens));
     }
 
+    /// The share of all prompt tokens so far that were found in the prefix cache.
+    #[must_use]
+    pub fn cache_hit_rate(&self) -> f64 {
+        self.cached_tokens.get() as f64 / self.prompt_tokens.get().max(1) as f64
+    }
+
     /// The first output of a request came, with `tokens` tokens, `since_arrival` after the request. `trace`: its trace,
     /// if that is kept.
     pub fn first_tokens(&self, tokens: u32, since_arrival: Duration, trace: Option<TraceRef>) {

@@ -83,7 +83,7 @@ fn what_users_type_is_never_a_control_token() {
     ];
     for (source, typed) in templates.iter().flat_map(|source| typed.map(|typed| (source, typed))) {
         let message = json!({"role": typed, "content": typed, "name": typed});
-        let plain = template(source).render_text(std::slice::from_ref(&message)).unwrap();
+        let plain = template(source).render_text(std::slice::from_ref(&message), &json!({})).unwrap();
         let parts = template(source).render(&[message], &scripted()).unwrap();
         assert!(parts.iter().all(|part| matches!(part, PromptPart::Text(_))), "{source} {typed:?}: {parts:?}");
         assert_eq!(show(&parts), plain, "{source} {typed:?}: nothing is lost or added");
@@ -155,4 +155,18 @@ fn a_long_chat_is_not_refused_for_its_work() {
 #[test]
 fn the_scripted_model_has_no_template() {
     assert!(ChatTemplate::for_source(&ModelSource::Scripted(String::new())).unwrap().is_none());
+}
+
+#[test]
+fn variables_of_the_caller_reach_the_template_and_write_no_control_tokens() {
+    let tokenizer = scripted();
+    let template = template("{% if loud %}!{% endif %}{{ style }}{{ messages[0].content }}");
+    let render = |extra: Value| {
+        let messages = [json!({"role": "user", "content": "a"})];
+        show(&template.render_with(&messages, extra.as_object().unwrap(), &tokenizer).unwrap())
+    };
+    assert_eq!(render(json!({})), show(&template.render(&[json!({"content": "a"})], &tokenizer).unwrap()));
+    let plain = |text: &str| show(&[PromptPart::Text(text.to_owned())]);
+    assert_eq!(render(json!({"loud": true, "style": "x"})), plain("!xa"));
+    assert_eq!(render(json!({"style": "<|end|>", "messages": []})), plain("<|end|>a"));
 }

@@ -106,10 +106,11 @@ fn each_kind_of_abort_has_its_status() {
     };
     check(AbortKind::QueueFull, 503);
     check(AbortKind::TooLarge, 400);
-    check(AbortKind::Requested, 503);
     check(AbortKind::StepFailed, 500);
     check(AbortKind::EngineDead, 503);
     check(AbortKind::CutOff, 503);
+    check(AbortKind::TimedOut, 503);
+    assert!(abort_error(abort(AbortKind::Requested).as_ref()).is_none(), "an abort on request is an answer");
     assert!(abort_error(Some(&FinishReason::Length(1))).is_none());
     assert!(abort_error(None).is_none());
 }

@@ -90,7 +90,7 @@ fn bodies_that_are_refused() {
     check(json!({"text": ["a", "b"], "rid": ["x", "x-0"], "sampling_params": [{"n": 2}, {}]}), Some("rid"));
     check(json!({"text": "a", "stream": "yes"}), Some("stream"));
     check(json!({"text": "a", "return_logprob": true, "top_logprobs_num": 21}), Some("top_logprobs_num"));
-    check(json!({"text": "a", "return_logprob": true, "logprob_start_len": 0}), Some("logprob_start_len"));
+    check(json!({"text": "a", "return_logprob": true, "logprob_start_len": -2}), Some("logprob_start_len"));
     for unsupported in ["image_data", "lora_path", "input_embeds", "custom_logit_processor", "session_params"] {
         check(json!({"text": "a", unsupported: "x"}), Some(unsupported));
     }
@@ -130,7 +130,9 @@ fn each_prompt_can_have_its_own_sampling() {
 
 #[test]
 fn logprobs_are_counted_only_where_asked_for() {
-    let check = |body: Value, want: Option<u32>| assert_eq!(plan(&body).unwrap().requests[0].top_logprobs, want);
+    let check = |body: Value, want: Option<u32>| {
+        assert_eq!(plan(&body).unwrap().requests[0].logprobs.as_ref().map(|wanted| wanted.top), want);
+    };
     check(json!({"text": "a"}), None);
     check(json!({"text": "a", "top_logprobs_num": 3}), None);
     check(json!({"text": "a", "return_logprob": true, "logprob_start_len": -1}), Some(0));

@@ -1,7 +1,7 @@
 //! The body of a chat, and the messages that the template gets.
 
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::http_server::error::ApiError;
 use crate::http_server::openai::{Delivery, StreamOptions};
@@ -21,12 +21,16 @@ pub struct ChatBody {
     pub stream_options: Option<StreamOptions>,
     pub logprobs: Option<bool>,
     pub top_logprobs: Option<i64>,
+    pub tools: Option<Value>,
     pub tool_choice: Option<Value>,
+    pub functions: Option<Value>,
     pub function_call: Option<Value>,
     pub audio: Option<Value>,
     pub prediction: Option<Value>,
     pub lora_path: Option<Value>,
     pub chat_template: Option<Value>,
+    pub chat_template_kwargs: Option<Map<String, Value>>,
+    pub web_search_options: Option<Value>,
     pub continue_final_message: Option<Value>,
     pub custom_logit_processor: Option<Value>,
     pub return_hidden_states: Option<Value>,
@@ -91,25 +95,28 @@ impl ChatBody {
         }
     }
 
-    /// Refuses what is asked for and cannot be had. Tools as such are no demand: a model may always do without.
+    /// Refuses what is asked for and cannot be had. Tools that must not be called are no demand.
     ///
     /// # Errors
     /// The field.
     pub fn refuse_unsupported(&self) -> Result<(), ApiError> {
-        let forced = match &self.tool_choice {
-            Some(Value::String(choice)) => choice == "required",
-            Some(Value::Object(_)) => true,
-            _ => false,
+        let none = |choice: &Option<Value>| choice.as_ref().is_some_and(|choice| choice == "none");
+        let forced = |choice: &Option<Value>| {
+            choice.as_ref().is_some_and(|choice| !choice.is_null() && choice != "auto" && choice != "none")
         };
-        if forced {
-            return Err(ApiError::invalid("tool_choice", "tool_choice that forces a tool call is not supported"));
-        }
-        if self.function_call.as_ref().is_some_and(Value::is_object) {
-            return Err(ApiError::invalid("function_call", "function_call that forces a call is not supported"));
+        let tools = if none(&self.tool_choice) { &None } else { &self.tools };
+        let functions = if none(&self.function_call) { &None } else { &self.functions };
+        sampling::refuse([("tools", tools), ("functions", functions)])?;
+        for (name, choice) in [("tool_choice", &self.tool_choice), ("function_call", &self.function_call)] {
+            if forced(choice) {
+                let message = format!("{name} that forces a call is not supported; 'none' and 'auto' are");
+                return Err(ApiError::invalid(name, message));
+            }
         }
         sampling::refuse([
             ("audio", &self.audio),
             ("prediction", &self.prediction),
+            ("web_search_options", &self.web_search_options),
             ("lora_path", &self.lora_path),
             ("chat_template", &self.chat_template),
             ("continue_final_message", &self.continue_final_message),
@@ -226,8 +233,15 @@ mod tests {
             let refused = body(asked.clone()).refuse_unsupported().err().and_then(|error| error.param);
             assert_eq!(refused.as_deref(), param, "{asked}");
         };
-        check(json!({"tools": [{"type": "function"}], "tool_choice": "auto", "function_call": "auto"}), None);
-        check(json!({"tool_choice": "none", "audio": null}), None);
+        let tools = json!([{"type": "function"}]);
+        check(json!({"tools": [], "tool_choice": "auto", "function_call": "auto", "functions": null}), None);
+        check(json!({"tools": tools, "tool_choice": "none", "audio": null}), None);
+        check(json!({"functions": tools, "function_call": "none"}), None);
+        check(json!({"tools": tools}), Some("tools"));
+        check(json!({"tools": tools, "tool_choice": "auto"}), Some("tools"));
+        check(json!({"functions": tools, "tool_choice": "none"}), Some("functions"));
+        check(json!({"tool_choice": "nosuch"}), Some("tool_choice"));
+        check(json!({"web_search_options": {"x": 1}}), Some("web_search_options"));
         check(json!({"tool_choice": "required"}), Some("tool_choice"));
         check(json!({"tool_choice": {"type": "function", "function": {"name": "f"}}}), Some("tool_choice"));
         check(json!({"function_call": {"name": "f"}}), Some("function_call"));

@@ -57,7 +57,7 @@ async fn every_choice_has_its_own_role_and_end() {
 
 #[test]
 fn a_whole_answer() {
-    let entry = TokenLogprob { token: TokenId(104), logprob: -0.5, top: Vec::new() };
+    let entry = TokenLogprob { token: TokenId(104), logprob: -0.5, top: Vec::new(), asked: Vec::new() };
     let first = counted(token(104, "h", Some(FinishReason::StopToken(TokenId(256)))), 3, 2);
     let second =
         GenerateOutput { logprobs: vec![entry], ..counted(token(104, "h", Some(FinishReason::Length(1))), 3, 1) };
@@ -126,7 +126,7 @@ fn a_failure_is_an_error_and_no_answer() {
 
 #[tokio::test]
 async fn a_model_without_template_has_no_chat() {
-    let error = render(Arc::new(model()), vec![json!({"role": "user", "content": "a"})]).await.unwrap_err();
+    let error = render(Arc::new(model()), vec![json!({"role": "user", "content": "a"})], Map::new()).await.unwrap_err();
     assert_eq!(error.status, StatusCode::BAD_REQUEST);
     assert!(error.message.contains("no chat template"), "{}", error.message);
 }

@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::http_server::error::ApiError;
 use crate::http_server::generate::request::refuse_empty;
 use crate::http_server::openai::{Delivery, StreamOptions};
-use crate::http_server::sampling::{self, MAX_TOP_LOGPROBS};
+use crate::http_server::sampling::{self, MAX_SAMPLES, MAX_TOP_LOGPROBS};
 use crate::tokenizer_manager::ServedModel;
 use crate::tokenizer_manager::submit::Prompt;
 
@@ -62,15 +62,26 @@ impl CompletionsBody {
         self.logprobs.map(|top| sampling::whole("logprobs", top, 0..=MAX_TOP_LOGPROBS.into())).transpose()
     }
 
-    /// Refuses what is asked for and cannot be had; `n` is the number of samples.
+    /// How many samples of each prompt are drawn, for the best `n` of them.
+    ///
+    /// # Errors
+    /// Fewer than `n`, too many, or more than `n` for a stream, which cannot wait for the best.
+    pub fn samples(&self, n: u32, delivery: Delivery) -> Result<u32, ApiError> {
+        let Some(best_of) = self.best_of else { return Ok(n) };
+        let best_of = sampling::whole("best_of", best_of, n.into()..=MAX_SAMPLES.into())?;
+        if best_of > n && delivery != Delivery::Whole {
+            let message =
+                format!("best_of is {best_of} and n is {n}; a stream cannot wait for the best, so they must be equal");
+            return Err(ApiError::invalid("best_of", message));
+        }
+        Ok(best_of)
+    }
+
+    /// Refuses what is asked for and cannot be had.
     ///
     /// # Errors
     /// The field.
-    pub fn refuse_unsupported(&self, n: u32) -> Result<(), ApiError> {
-        if let Some(best_of) = self.best_of.filter(|best_of| *best_of != i64::from(n)) {
-            let message = format!("best_of is {best_of} and n is {n}; choosing among samples is not supported");
-            return Err(ApiError::invalid("best_of", message));
-        }
+    pub fn refuse_unsupported(&self) -> Result<(), ApiError> {
         sampling::refuse([
             ("suffix", &self.suffix),
             ("lora_path", &self.lora_path),

@@ -54,7 +54,7 @@ fn an_echo_stands_in_front_once() {
     let (_state, stream) = request();
     let reply = reply(1);
     let mut choice = choice(&reply, &stream, true, true);
-    let entry = TokenLogprob { token: TokenId(104), logprob: -0.5, top: vec![(TokenId(104), -0.5)] };
+    let entry = TokenLogprob { token: TokenId(104), logprob: -0.5, top: vec![(TokenId(104), -0.5)], asked: vec![] };
     let news = GenerateOutput { logprobs: vec![entry], ..token(104, "h", None) };
     let first = choice.piece(&reply, 0, &news);
     assert_eq!(first["text"], "\u{1}h");
@@ -74,7 +74,8 @@ fn a_prompt_counts_once_however_often_it_is_sampled() {
     let answer = |n| {
         let reply = reply(n);
         let choices = (0..4).map(|_| choice(&reply, &stream, false, false)).collect();
-        whole(&reply, choices, outputs()).unwrap()
+        let choices: Vec<Choice> = choices;
+        whole(&reply, n, choices.into_iter().zip(outputs()).collect()).unwrap()
     };
     let usage = |prompt: u32| {
         json!({
@@ -120,13 +121,17 @@ fn bodies_that_are_refused() {
         let fields: SamplingFields = parse(&bytes).unwrap();
         let sampling = fields.check(RequestEndpoint::Completions, 257).unwrap();
         let body: CompletionsBody = parse(&bytes).unwrap();
+        let samples = |delivery| body.samples(sampling.n, delivery).map(drop);
         let refused =
-            body.refuse_unsupported(sampling.n).and(body.top_logprobs().map(drop)).and(body.delivery().map(drop));
+            body.refuse_unsupported().and(body.top_logprobs().map(drop)).and(body.delivery().and_then(samples));
         assert_eq!(refused.err().and_then(|error| error.param).as_deref(), param);
     };
     check(json!({"best_of": null, "suffix": null, "suffix": ""}), None);
     check(json!({"best_of": 2, "n": 2}), None);
-    check(json!({"best_of": 2}), Some("best_of"));
+    check(json!({"best_of": 2}), None);
+    check(json!({"best_of": 2, "stream": true}), Some("best_of"));
+    check(json!({"best_of": 2, "n": 2, "stream": true}), None);
+    check(json!({"best_of": 129}), Some("best_of"));
     check(json!({"best_of": 1, "n": 2}), Some("best_of"));
     check(json!({"suffix": "x"}), Some("suffix"));
     check(json!({"prompt_logprobs": 1}), Some("prompt_logprobs"));
@@ -136,4 +141,30 @@ fn bodies_that_are_refused() {
     check(json!({"stream": false, "stream_options": {}}), Some("stream_options"));
     check(json!({"stream": true, "stream_options": {"include_usage": null}}), None);
     check(json!({"stream_options": null}), None);
+}
+
+#[test]
+fn the_best_samples_of_each_prompt_are_chosen() {
+    let (_state, stream) = request();
+    let reply = reply(3);
+    let sample = |text: &str, logprobs: &[f32]| {
+        let entry = |logprob: &f32| TokenLogprob { token: TokenId(104), logprob: *logprob, top: vec![], asked: vec![] };
+        let logprobs = logprobs.iter().map(entry).collect();
+        let output = GenerateOutput { logprobs, ..counted(token(104, text, Some(FinishReason::Length(1)))) };
+        (choice(&reply, &stream, false, false), output)
+    };
+    let samples = vec![
+        sample("long and likely", &[-0.1, -0.1, -0.1]),
+        sample("short", &[-0.2]),
+        sample("likeliest", &[-0.05]),
+        sample("nothing", &[]),
+        sample("good", &[-1.0]),
+        sample("better", &[-0.5, -0.7]),
+    ];
+    let answer = whole(&reply, 2, samples).unwrap();
+    let texts: Vec<&str> =
+        answer["choices"].as_array().unwrap().iter().map(|choice| choice["text"].as_str().unwrap()).collect();
+    assert_eq!(texts, ["likeliest", "long and likely", "better", "good"]);
+    assert_eq!(answer["choices"][3]["index"], 3);
+    assert_eq!((&answer["usage"]["prompt_tokens"], &answer["usage"]["completion_tokens"]), (&json!(2), &json!(6)));
 }

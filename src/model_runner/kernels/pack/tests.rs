@@ -46,8 +46,8 @@ fn scales_of_the_k_formats_are_rounded_to_half_precision() {
     for (dtype, bits) in [(GgmlDType::Q4K, 5), (GgmlDType::Q5K, 6)] {
         let tensor = matrix(dtype, 2);
         let packed = PackedLinear::pack(&[&tensor]).expect("a matrix");
-        // Half a unit in the last of eleven bits, of weights below 1 that are differences of numbers below 2.
-        assert!(error(&packed, 0, &tensor) < 3.0 / 4096.0, "{dtype:?}: {}", error(&packed, 0, &tensor));
+        // Half a unit in the last of eleven bits, of a product below 2 and a minimum below 1.
+        assert!(error(&packed, 0, &tensor) < 3.0 / 2048.0, "{dtype:?}: {}", error(&packed, 0, &tensor));
         assert_eq!(packed.bytes(), bits * WIDTH * ROWS.next_multiple_of(LANES) / 8);
     }
 }
@@ -69,7 +69,7 @@ fn floats_can_be_packed_without_a_file() {
     let pack = |floats| PackedLinear::pack_floats(weights.clone(), WIDTH, floats).expect("whole rows");
     assert!(error(&pack(FloatWeights::Keep), 0, &tensor) == 0.0);
     assert!(error(&pack(FloatWeights::Round), 0, &tensor) < 0.6 / 127.0);
-    assert!(PackedLinear::pack_floats(weights, WIDTH - 32, FloatWeights::Keep).is_err());
+    assert!(PackedLinear::pack_floats(weights[1..].to_vec(), WIDTH, FloatWeights::Keep).is_err());
     assert!(PackedLinear::pack_floats(vec![0.0; 33], 33, FloatWeights::Keep).is_err());
 }
 

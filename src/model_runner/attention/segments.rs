@@ -1,0 +1,116 @@
+//! Softmax in parts: over one segment of a sequence, and over all of them together.
+
+use super::super::PAGE_SIZE;
+use super::super::PageId;
+use super::super::kernels::elementwise::exp;
+use super::super::kernels::{LANES, Lanes};
+use super::{BLOCK_PAGES, Group, KvLayer, pages};
+
+/// The queries of a group at one KV head before one segment of their sequence.
+pub(super) struct Segment<'a> {
+    pub(super) head: usize,
+    pub(super) group: &'a Group<'a>,
+    /// Position of its first token.
+    pub(super) start: usize,
+    pub(super) pages: &'a [PageId],
+    /// For each query.
+    pub(super) running: &'a mut [Running],
+    /// Query after query, `head_dim` floats each: the sum of the values by their weights.
+    pub(super) values: &'a mut [f32],
+}
+
+/// The running softmax of one query over the keys so far.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Running {
+    largest: f32,
+    /// Of the weights, where that of the largest score is 1.
+    sum: f32,
+}
+
+impl Segment<'_> {
+    /// `queries`: query after query, `head_dim` floats each.
+    #[inline(always)]
+    pub(super) fn attend<L: Lanes>(self, kv: &KvLayer, queries: &[f32]) {
+        let shape = kv.shape();
+        let Self { head, group, running, values, .. } = self;
+        let end = group.start + group.rows;
+        let queries = pages::Queries::new(queries, shape.head_dim);
+        let mut scores = vec![[0.0; LANES]; running.len() * BLOCK_PAGES];
+        running.fill(Running::NOTHING);
+        values.fill(0.0);
+        let mut blocks = self.pages.chunks(BLOCK_PAGES).enumerate().peekable();
+        while let Some((block, ids)) = blocks.next() {
+            let next = blocks.peek().map_or(&[][..], |(_, ids)| ids);
+            let start = self.start + block * BLOCK_PAGES * PAGE_SIZE;
+            queries.score::<L>(kv, head, ids, &mut scores);
+            let per_query = scores.chunks_exact_mut(BLOCK_PAGES).zip(values.chunks_exact_mut(shape.head_dim));
+            for (index, (scores, values)) in per_query.enumerate() {
+                let visible = group.start + index / shape.queries_per_head + 1;
+                running[index].take::<L>(&mut scores[..ids.len()], visible.saturating_sub(start), values);
+            }
+            pages::add_values::<L>(kv, head, [ids, next], end - start, &scores, values);
+        }
+    }
+}
+
+impl Running {
+    /// Before the first key.
+    pub(super) const NOTHING: Self = Self { largest: f32::NEG_INFINITY, sum: 0.0 };
+
+    /// Turns the scores of one block into weights, those at or after `visible` into 0, and scales what has been summed
+    /// up so far, weights and values, to the largest score seen.
+    #[inline(always)]
+    fn take<L: Lanes>(&mut self, scores: &mut [[f32; LANES]], visible: usize, values: &mut [f32]) {
+        let hidden = L::splat(f32::NEG_INFINITY);
+        let seen = |page: usize| visible.saturating_sub(page * PAGE_SIZE).min(LANES);
+        let mut largest = hidden;
+        for (page, scores) in scores.iter().enumerate() {
+            largest = L::max(largest, L::keep_first(L::load(scores), seen(page), hidden));
+        }
+        let largest = L::largest(largest).max(self.largest);
+        let shift = L::splat(largest);
+        let mut sum = L::splat(0.0);
+        for (page, scores) in scores.iter_mut().enumerate() {
+            let weights = exp::<L>(L::sub(L::load(scores), shift));
+            let weights = L::keep_first(weights, seen(page), L::splat(0.0));
+            sum = L::add(sum, weights);
+            L::store(weights, scores);
+        }
+        if largest > self.largest {
+            // The first block has nothing to scale: e^-inf is not asked for.
+            let factor = if self.sum > 0.0 { exp_one::<L>(self.largest - largest) } else { 0.0 };
+            self.sum *= factor;
+            values.iter_mut().for_each(|value| *value *= factor);
+        }
+        self.largest = largest;
+        self.sum += L::sum(sum);
+    }
+}
+
+/// Puts the segments of a group together, in order, into `values`: query after query. `parts` and `running` hold the same
+/// for segment after segment. A segment of which a query sees nothing changes nothing.
+#[inline(always)]
+pub(super) fn merge<L: Lanes>(head_dim: usize, values: &mut [f32], parts: &[f32], running: &[Running]) {
+    let queries = values.len() / head_dim;
+    for (query, values) in values.chunks_exact_mut(head_dim).enumerate() {
+        let of_query = running.iter().skip(query).step_by(queries);
+        let largest = of_query.clone().fold(f32::NEG_INFINITY, |largest, running| largest.max(running.largest));
+        let mut sum = 0.0;
+        values.fill(0.0);
+        for (segment, running) in of_query.enumerate().filter(|(_, running)| running.sum > 0.0) {
+            let factor = exp_one::<L>(running.largest - largest);
+            sum += factor * running.sum;
+            let part = &parts[(segment * queries + query) * head_dim..][..head_dim];
+            values.iter_mut().zip(part).for_each(|(value, part)| *value += factor * part);
+        }
+        let inverse = 1.0 / sum;
+        values.iter_mut().for_each(|value| *value *= inverse);
+    }
+}
+
+#[inline(always)]
+fn exp_one<L: Lanes>(x: f32) -> f32 {
+    let mut lanes = [0.0; LANES];
+    L::store(exp::<L>(L::splat(x)), &mut lanes);
+    lanes[0]
+}
