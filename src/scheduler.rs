@@ -1,5 +1,6 @@
 //! Station 3: decides what runs, and vouches for the probes that had to wait for it.
 
+pub mod settings;
 pub mod event_loop;
 pub mod request;
 pub mod schedule_policy;
@@ -10,6 +11,7 @@ pub mod radix_cache;
 pub mod outbox;
 pub mod vitals;
 mod batch_result;
+mod embedding;
 mod pause;
 mod flush_cache;
 
@@ -18,51 +20,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::MonoNanos;
-use crate::config::SchedulePolicy;
 use crate::drills::Drills;
 use crate::io_struct::{
     AbortKind, AbortReq, EngineEvent, EngineOutput, Envelope, FromEngine, HealthCheckOutput, HttpWorkerIpc, ProbeId,
-    Purpose, Rid, ToEngine, TokenizedGenerateReqInput,
+    Purpose, Rid, ToEngine, TokenizedEmbeddingReqInput, TokenizedGenerateReqInput,
 };
 use crate::model_runner::{ModelRunner, PAGE_SIZE};
 use crate::telemetry::labels::{Hop, ProbeBranch};
+use embedding::{EmbeddingRequest, EmbeddingRequests};
 use kv_pool::KvPool;
 use outbox::Outbox;
 use radix_cache::RadixCache;
 use request::Request;
-use schedule_policy::{Priorities, Rank, enqueue};
+use schedule_policy::{Rank, enqueue};
+pub use settings::{PrefixCache, SchedulerConfig};
 use step_budget::{StepBudget, StepWork};
 use vitals::VitalsPage;
-
-/// Limits of the scheduler.
-#[derive(Debug, Clone, Copy)]
-pub struct SchedulerConfig {
-    /// The most prompt tokens of one step.
-    pub chunked_prefill_size: usize,
-    /// How long a step should last at most; `None`: as long as it takes.
-    pub max_step_time: Option<Duration>,
-    /// Whether what has been computed is kept for those who begin alike.
-    pub prefix_cache: PrefixCache,
-    /// Who waits least.
-    pub policy: SchedulePolicy,
-    /// What the priorities of requests mean.
-    pub priorities: Priorities,
-    /// The most requests that run at once.
-    pub max_running_requests: usize,
-    /// The most requests that wait.
-    pub max_queued_requests: usize,
-    /// KV pool size in tokens.
-    pub max_total_tokens: usize,
-}
-
-/// Whether what has been computed is kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PrefixCache {
-    /// As long as there is room.
-    On,
-    /// As long as its request runs.
-    Off,
-}
 
 /// What reaches the scheduler.
 #[derive(Debug)]
@@ -97,8 +70,25 @@ pub enum Turn {
 struct ParkedProbe {
     worker: HttpWorkerIpc,
     probe: ProbeId,
-    request: TokenizedGenerateReqInput,
+    rid: Rid,
+    request: ProbeRequest,
     sent_at: MonoNanos,
+}
+
+/// A probe as its kind of model runs it.
+#[derive(Debug)]
+enum ProbeRequest {
+    Generate(TokenizedGenerateReqInput),
+    Embed(TokenizedEmbeddingReqInput),
+}
+
+impl ProbeRequest {
+    fn serial(&self) -> u64 {
+        match self {
+            Self::Generate(request) => request.serial,
+            Self::Embed(request) => request.serial,
+        }
+    }
 }
 
 /// The scheduler: no clock, no channel, no thread. [`event_loop`] turns it.
@@ -107,6 +97,7 @@ pub struct Scheduler {
     config: SchedulerConfig,
     waiting: VecDeque<Request>,
     running: Vec<Request>,
+    embeddings: EmbeddingRequests,
     return_health_check_ipcs: VecDeque<ParkedProbe>,
     kv_pool: KvPool,
     step_budget: StepBudget,
@@ -125,17 +116,20 @@ impl Scheduler {
     /// A scheduler for `runner` that shows its counts on `vitals`.
     #[must_use]
     pub fn new(runner: Box<dyn ModelRunner>, config: SchedulerConfig, vitals: Arc<VitalsPage>, drills: Drills) -> Self {
+        let generates = runner.info().task.is_generation();
+        let most = if generates { config.chunked_prefill_size } else { config.max_prefill_tokens };
         let cache = (config.prefix_cache == PrefixCache::On).then(RadixCache::default);
         Self {
             runner,
             config,
             waiting: VecDeque::new(),
             running: Vec::new(),
+            embeddings: EmbeddingRequests::default(),
             return_health_check_ipcs: VecDeque::new(),
             kv_pool: KvPool::new(config.max_total_tokens / PAGE_SIZE, cache),
-            step_budget: StepBudget::new(config.chunked_prefill_size, config.max_step_time),
+            step_budget: StepBudget::new(most, config.max_step_time),
             last_work: None,
-            prefill_budget: config.chunked_prefill_size,
+            prefill_budget: most,
             vitals,
             drills,
             paused: false,
@@ -177,7 +171,7 @@ impl Scheduler {
     /// Nothing runs and nothing waits but probes.
     #[must_use]
     pub fn is_fully_idle(&self) -> bool {
-        self.running.is_empty() && self.waiting.is_empty()
+        self.running.is_empty() && self.waiting.is_empty() && self.embeddings.is_empty()
     }
 
     /// Looks at each arrival, once.
@@ -186,6 +180,7 @@ impl Scheduler {
             match input {
                 SchedulerInput::Message(worker, envelope) => match envelope.msg {
                     ToEngine::Generate(request) => self.process_generate(worker, *request, envelope.sent_at, out),
+                    ToEngine::Embed(request) => self.process_embed(worker, request, envelope.sent_at, out),
                     ToEngine::Abort(AbortReq { rid, serial }) => {
                         self.forget(|owner, id, sent| *owner == worker && *id == rid && sent == serial);
                     }
@@ -207,18 +202,10 @@ impl Scheduler {
         sent_at: MonoNanos,
         out: &mut dyn Outbox,
     ) {
-        let rid = request.rid.clone();
-        let event = |out: &mut dyn Outbox, event| out.send(&worker, FromEngine::Event(event));
-        event(out, EngineEvent::HopLeft { rid: rid.clone(), hop: Hop::Inbox });
-        event(out, EngineEvent::HopEntered { rid: rid.clone(), hop: Hop::ProcessInput });
-        let branch = self.probe_branch(request.purpose);
-        if let Some(branch) = branch {
-            event(out, EngineEvent::ProbeBranch { rid: rid.clone(), branch });
-        }
-        event(out, EngineEvent::HopLeft { rid: rid.clone(), hop: Hop::ProcessInput });
-        if let (Some(ProbeBranch::Busy), Purpose::HealthCheck(probe)) = (branch, request.purpose) {
-            event(out, EngineEvent::HopEntered { rid: rid.clone(), hop: Hop::ReturnHealthCheckIpcs });
-            self.return_health_check_ipcs.push_back(ParkedProbe { worker, probe, request, sent_at });
+        let (rid, purpose) = (request.rid.clone(), request.purpose);
+        if let Some(probe) = self.meet(&worker, &rid, purpose, out) {
+            let request = ProbeRequest::Generate(request);
+            self.return_health_check_ipcs.push_back(ParkedProbe { worker, probe, rid, request, sent_at });
             return;
         }
         let rank = self.next_rank(&request);
@@ -226,8 +213,8 @@ impl Scheduler {
             out.send(&worker, request::abort_output(&request, kind, message));
             return;
         }
-        if request.purpose == Purpose::Serve {
-            event(out, EngineEvent::HopEntered { rid, hop: Hop::Queue });
+        if purpose == Purpose::Serve {
+            out.send(&worker, FromEngine::Event(EngineEvent::HopEntered { rid, hop: Hop::Queue }));
         }
         enqueue(&mut self.waiting, Request::new(worker, request, rank));
     }
@@ -235,6 +222,42 @@ impl Scheduler {
     fn next_rank(&mut self, request: &TokenizedGenerateReqInput) -> Rank {
         self.arrivals += 1;
         Rank::new(request.purpose, request.priority, self.arrivals, self.config.priorities)
+    }
+
+    fn process_embed(
+        &mut self,
+        worker: HttpWorkerIpc,
+        request: TokenizedEmbeddingReqInput,
+        sent_at: MonoNanos,
+        out: &mut dyn Outbox,
+    ) {
+        let rid = request.rid.clone();
+        match self.meet(&worker, &rid, request.purpose, out) {
+            Some(probe) => {
+                let request = ProbeRequest::Embed(request);
+                self.return_health_check_ipcs.push_back(ParkedProbe { worker, probe, rid, request, sent_at });
+            }
+            None => self.process_embedding(worker, request, out),
+        }
+    }
+
+    /// Looks at an arrival and says so. Returns the probe that is to be parked, if it is one.
+    fn meet(&self, worker: &HttpWorkerIpc, rid: &Rid, purpose: Purpose, out: &mut dyn Outbox) -> Option<ProbeId> {
+        let mut event = |event| out.send(worker, FromEngine::Event(event));
+        event(EngineEvent::HopLeft { rid: rid.clone(), hop: Hop::Inbox });
+        event(EngineEvent::HopEntered { rid: rid.clone(), hop: Hop::ProcessInput });
+        let branch = self.probe_branch(purpose);
+        if let Some(branch) = branch {
+            event(EngineEvent::ProbeBranch { rid: rid.clone(), branch });
+        }
+        event(EngineEvent::HopLeft { rid: rid.clone(), hop: Hop::ProcessInput });
+        match (branch, purpose) {
+            (Some(ProbeBranch::Busy), Purpose::HealthCheck(probe)) => {
+                event(EngineEvent::HopEntered { rid: rid.clone(), hop: Hop::ReturnHealthCheckIpcs });
+                Some(probe)
+            }
+            _ => None,
+        }
     }
 
     /// A probe must not queue behind a long prefill, so a busy scheduler parks it. `None` for other requests.
@@ -275,7 +298,8 @@ impl Scheduler {
     /// Drops requests and probes, wherever they are, and takes their KV pages back.
     fn forget(&mut self, is_gone: impl Fn(&HttpWorkerIpc, &Rid, u64) -> bool) {
         self.waiting.retain(|request| !is_gone(&request.worker, &request.rid, request.serial));
-        let is_gone_probe = |parked: &ParkedProbe| is_gone(&parked.worker, &parked.request.rid, parked.request.serial);
+        self.embeddings.forget(&is_gone);
+        let is_gone_probe = |parked: &ParkedProbe| is_gone(&parked.worker, &parked.rid, parked.request.serial());
         self.return_health_check_ipcs.retain(|parked| !is_gone_probe(parked));
         let kv_pool = &mut self.kv_pool;
         self.running.retain_mut(|request| {
@@ -290,7 +314,7 @@ impl Scheduler {
     /// Answers every parked probe. Called after a good batch result, and only then: a loop that turns proves nothing.
     fn maybe_send_health_check_signal(&mut self, out: &mut dyn Outbox) {
         let parked = (0..).zip(self.return_health_check_ipcs.drain(..));
-        for (place, ParkedProbe { worker, probe, request: TokenizedGenerateReqInput { rid, .. }, .. }) in parked {
+        for (place, ParkedProbe { worker, probe, rid, .. }) in parked {
             let left = EngineEvent::HopLeft { rid: rid.clone(), hop: Hop::ReturnHealthCheckIpcs };
             out.send(&worker, FromEngine::Event(left));
             let answer = HealthCheckOutput { rid, probe, place };
@@ -304,11 +328,16 @@ impl Scheduler {
         if !self.is_fully_idle() {
             return;
         }
-        if let Some(ParkedProbe { worker, request, .. }) = self.return_health_check_ipcs.pop_front() {
-            let left = EngineEvent::HopLeft { rid: request.rid.clone(), hop: Hop::ReturnHealthCheckIpcs };
+        if let Some(ParkedProbe { worker, rid, request, .. }) = self.return_health_check_ipcs.pop_front() {
+            let left = EngineEvent::HopLeft { rid, hop: Hop::ReturnHealthCheckIpcs };
             out.send(&worker, FromEngine::Event(left));
-            let rank = self.next_rank(&request);
-            enqueue(&mut self.waiting, Request::new(worker, request, rank));
+            match request {
+                ProbeRequest::Generate(request) => {
+                    let rank = self.next_rank(&request);
+                    enqueue(&mut self.waiting, Request::new(worker, request, rank));
+                }
+                ProbeRequest::Embed(request) => self.embeddings.push(EmbeddingRequest::new(worker, request)),
+            }
         }
     }
 
@@ -319,14 +348,16 @@ impl Scheduler {
             let entered = EngineEvent::HopEntered { rid: request.rid.clone(), hop: Hop::Queue };
             out.send(&request.worker, FromEngine::Event(entered));
         }
+        self.embeddings.tell_waiting_probes(out);
     }
 
     fn publish_vitals(&self) {
         let serves = |request: &&Request| request.purpose == Purpose::Serve;
+        let [texts_waiting, texts_running] = self.embeddings.served();
         let oldest = self.return_health_check_ipcs.front().map(|parked| parked.sent_at);
         self.vitals.set_queues(&vitals::Queues {
-            waiting: self.waiting.iter().filter(serves).count(),
-            running: self.running.iter().filter(serves).count(),
+            waiting: self.waiting.iter().filter(serves).count() + texts_waiting,
+            running: self.running.iter().filter(serves).count() + texts_running,
             return_health_check_ipcs: self.return_health_check_ipcs.len(),
             return_health_check_oldest: oldest,
             kv_used_tokens: self.kv_pool.used_tokens(),

@@ -1,6 +1,7 @@
 //! Text to ids and back, and the chat template, all from the model's own file.
 
 pub mod gguf;
+pub mod hf;
 pub mod bytes;
 pub mod control;
 pub mod chat_template;
@@ -57,6 +58,14 @@ pub trait Vocabulary: Send + Sync {
     /// The tokenizer refuses the text.
     fn encode(&self, text: &str, control: ControlTokens) -> Result<Vec<TokenId>, TokenizerError>;
 
+    /// A text to ids as an embedding model wants it: with its tokens around the text, and no control token out of it.
+    ///
+    /// # Errors
+    /// The tokenizer refuses the text.
+    fn encode_for_embedding(&self, text: &str) -> Result<Vec<TokenId>, TokenizerError> {
+        self.encode(text, ControlTokens::AsText)
+    }
+
     /// The bytes of one token; empty for an id outside of the vocabulary.
     fn token_bytes(&self, id: TokenId) -> &[u8];
 
@@ -77,6 +86,9 @@ impl Tokenizer {
     pub fn for_source(source: &ModelSource) -> Result<Self, TokenizerError> {
         Ok(match source {
             ModelSource::Gguf(path) => Self { vocab: Box::new(gguf::GgufTokenizer::open(path)?) },
+            ModelSource::Folder(path) => {
+                Self { vocab: Box::new(hf::HfVocabulary::open(&path.join("tokenizer.json"))?) }
+            }
             ModelSource::Scripted(_) => Self { vocab: Box::new(bytes::ByteTokenizer::new()) },
         })
     }
@@ -98,6 +110,14 @@ impl Tokenizer {
         let mut ids: Vec<TokenId> = self.vocab.begin_of_text().into_iter().collect();
         ids.extend(self.encode(text, ControlTokens::Parse)?);
         Ok(ids)
+    }
+
+    /// A text to ids as an embedding model wants it: with its tokens around the text, and no control token out of it.
+    ///
+    /// # Errors
+    /// The tokenizer refuses the text.
+    pub fn encode_for_embedding(&self, text: &str) -> Result<Vec<TokenId>, TokenizerError> {
+        self.vocab.encode_for_embedding(text)
     }
 
     /// The bytes of one token; empty for an id outside of the vocabulary.

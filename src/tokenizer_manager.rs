@@ -1,6 +1,7 @@
 //! What HTTP holds: the request table and `last_receive_tstamp`.
 
 pub mod submit;
+pub mod embed;
 pub mod request;
 pub mod receive;
 pub mod liveness;
@@ -21,7 +22,7 @@ use crate::detokenizer::Detokenizer;
 use crate::drills::Drills;
 use crate::engine_view::{EngineView, Link, kernel};
 use crate::incidents::IncidentLog;
-use crate::io_struct::{AbortReq, EngineLimits, Envelope, ModelInfo, Rid, ToEngine};
+use crate::io_struct::{AbortReq, EngineLimits, Envelope, ModelInfo, ModelTask, Rid, ToEngine};
 use crate::probe_ledger::ProbeLedger;
 use crate::probe_ledger::autopsy::Scene;
 use crate::runtime_lag::RuntimeLag;
@@ -48,10 +49,13 @@ pub struct ServedModel {
 }
 
 impl ServedModel {
-    /// The most tokens of one request: the context, or the KV pool if that is smaller.
+    /// The most tokens of one request: the context, or the KV pool if there is one and it is smaller.
     #[must_use]
     pub fn token_limit(&self) -> u32 {
-        self.info.context_length.min(self.info.max_total_tokens)
+        match self.info.task {
+            ModelTask::Generate => self.info.context_length.min(self.info.max_total_tokens),
+            ModelTask::Embed { .. } => self.info.context_length,
+        }
     }
 }
 

@@ -20,6 +20,11 @@ pub struct SchedulerArgs {
     #[arg(long, value_name = "TOKENS", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..),
           env = "RADIOSONDE_CHUNKED_PREFILL_SIZE")]
     pub chunked_prefill_size: u32,
+    /// The most tokens of one step of an embedding model, which runs each text whole, whatever `--max-step-time` has room
+    /// for.
+    #[arg(long, value_name = "TOKENS", default_value_t = 2048, value_parser = clap::value_parser!(u32).range(1..),
+          env = "RADIOSONDE_MAX_PREFILL_TOKENS")]
+    pub max_prefill_tokens: u32,
     /// The most requests that run at once; the others wait.
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..),
           env = "RADIOSONDE_MAX_RUNNING_REQUESTS")]
@@ -73,6 +78,7 @@ impl SchedulerArgs {
         let mut flags = vec![
             format!("--max-step-time={}", self.max_step_time.as_secs_f64()),
             format!("--chunked-prefill-size={}", self.chunked_prefill_size),
+            format!("--max-prefill-tokens={}", self.max_prefill_tokens),
             format!("--max-running-requests={}", self.max_running_requests),
             format!("--max-queued-requests={}", self.max_queued_requests),
             format!("--max-total-tokens={}", self.max_total_tokens),
@@ -121,6 +127,7 @@ mod tests {
             "--max-running-requests=2",
             "--max-queued-requests=0",
             "--max-total-tokens=99",
+            "--max-prefill-tokens=3",
         ]);
     }
 

@@ -13,7 +13,7 @@ use super::admin::AdminState;
 use super::endpoints::aliases;
 use super::error::ApiError;
 use crate::engine_view::Link;
-use crate::io_struct::{Heartbeat, ModelSource};
+use crate::io_struct::{Heartbeat, KernelBackend, ModelSource};
 use crate::telemetry::exposition::loads::{Load, timestamp};
 use crate::tokenizer_manager::ServedModel;
 
@@ -42,7 +42,8 @@ async fn model_info(State(state): State<AdminState>) -> Result<Json<Value>, ApiE
         "model_path": path,
         "tokenizer_path": path,
         "served_model_name": model.served_name,
-        "is_generation": true,
+        "is_generation": model.info.task.is_generation(),
+        "embedding_dimensions": model.info.task.dimensions(),
         "preferred_sampling_params": null,
         "weight_version": "default",
         "has_image_understanding": false,
@@ -73,6 +74,7 @@ async fn server_info(State(state): State<AdminState>) -> Result<Json<Value>, Api
         "prefill_budget_tokens": state.tokenizer_manager.engine().snapshot().heartbeat.prefill_budget,
         "enable_priority_scheduling": model.limits.priority_scheduling,
         "page_size": model.limits.page_size,
+        "kernels": model.info.kernels.map(KernelBackend::as_str),
         "tp_size": 1,
         "dp_size": 1,
         "pp_size": 1,
@@ -180,7 +182,7 @@ fn load(state: &AdminState, model: &ServedModel) -> Load {
 
 fn path(source: &ModelSource) -> String {
     match source {
-        ModelSource::Gguf(path) => path.display().to_string(),
+        ModelSource::Gguf(path) | ModelSource::Folder(path) => path.display().to_string(),
         ModelSource::Scripted(script) if script.is_empty() => "scripted".to_owned(),
         ModelSource::Scripted(script) => format!("scripted:{script}"),
     }

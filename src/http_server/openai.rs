@@ -1,7 +1,8 @@
-//! OpenAI's APIs: chat, completions, models, and the tokens of a text.
+//! OpenAI's APIs: chat, completions, embeddings, models, and the tokens of a text.
 
 pub mod chat;
 pub mod completions;
+pub mod embeddings;
 pub mod logprobs;
 pub mod models;
 pub mod tokenize;
@@ -24,6 +25,7 @@ pub fn routes() -> Router<ApiState> {
         .route("/v1/detokenize", post(tokenize::detokenize))
         .route(aliases::TOKENIZE, post(tokenize::tokenize))
         .route(aliases::DETOKENIZE, post(tokenize::detokenize))
+        .route("/v1/embeddings", post(embeddings::embeddings))
         .route("/v1/models", get(models::list))
         .route("/v1/models/{*model}", get(models::one))
 }

@@ -137,7 +137,9 @@ impl SamplingFields {
 
     fn max_new_tokens(&self, endpoint: RequestEndpoint) -> Result<Option<u32>, ApiError> {
         let by_name = match endpoint {
-            RequestEndpoint::Generate => [("max_new_tokens", self.max_new_tokens), ("max_new_tokens", None)],
+            RequestEndpoint::Generate | RequestEndpoint::Embeddings | RequestEndpoint::Encode => {
+                [("max_new_tokens", self.max_new_tokens), ("max_new_tokens", None)]
+            }
             RequestEndpoint::Completions | RequestEndpoint::ChatCompletions => {
                 [("max_completion_tokens", self.max_completion_tokens), ("max_tokens", self.max_tokens)]
             }
@@ -217,7 +219,7 @@ struct Names {
 impl Names {
     fn of(endpoint: RequestEndpoint) -> Self {
         match endpoint {
-            RequestEndpoint::Generate => Self {
+            RequestEndpoint::Generate | RequestEndpoint::Embeddings | RequestEndpoint::Encode => Self {
                 min_new_tokens: "min_new_tokens",
                 default_max_new_tokens: SamplingParams::default().max_new_tokens,
             },

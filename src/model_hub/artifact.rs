@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-use super::HubError;
+use super::{HubError, folder};
 
 /// What is known of a file before it is here. What is not known is not checked.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -27,9 +27,24 @@ pub struct Artifact {
 }
 
 impl Artifact {
+    /// The file, or else the folder, if it is here.
+    pub(super) fn cached(&self) -> Result<Option<PathBuf>, HubError> {
+        let folder = self.folder();
+        if folder::is_model(&folder) {
+            return Ok(Some(folder));
+        }
+        Ok(self.is_cached()?.then(|| self.path.clone()))
+    }
+
+    /// Where a model that turns out to be a folder is kept.
+    pub(super) fn folder(&self) -> PathBuf {
+        let is_gguf = self.path.extension().is_some_and(|extension| extension == "gguf");
+        if is_gguf { self.path.with_extension("") } else { self.path.clone() }
+    }
+
     /// Is the right file here? It is hashed each time: somebody may have placed it by hand, and a wrong model is worse
     /// than the tenth of a second.
-    pub(super) fn is_cached(&self) -> Result<bool, HubError> {
+    fn is_cached(&self) -> Result<bool, HubError> {
         let bytes = match fs::metadata(&self.path) {
             Ok(metadata) => metadata.len(),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),

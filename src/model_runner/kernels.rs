@@ -11,6 +11,8 @@ mod tiles;
 pub mod packed;
 pub mod pack;
 pub mod elementwise;
+pub mod layer_norm;
+pub mod gelu;
 pub mod prefetch;
 pub mod team;
 

@@ -1,12 +1,12 @@
 //! A model without weights: declared latencies and faults, for drills, demos and tests of rare faults.
 //!
-//! `scripted:step_ms=100,token_us=50,fail_step=5,stuck_step=3,stuck_ms=5000,load_ms=200`
+//! `scripted:step_ms=100,token_us=50,fail_step=5,stuck_step=3,stuck_ms=5000,load_ms=200,dimensions=8`
 
 use std::str::FromStr;
 use std::time::Duration;
 
 use super::{ForwardError, Logits, ModelRunner, SequenceSlice};
-use crate::io_struct::{ModelInfo, ModelSource, TokenId};
+use crate::io_struct::{ModelInfo, ModelSource, ModelTask, TokenId};
 use crate::tokenizer::bytes::{END_OF_TURN, VOCAB_SIZE};
 
 /// The context of the scripted model, in tokens.
@@ -27,12 +27,18 @@ pub struct Script {
     pub stuck_step: Option<u64>,
     /// How long the stuck step is stuck.
     pub stuck: Duration,
+    /// It embeds, in vectors of this length, and generates nothing.
+    pub dimensions: Option<u32>,
 }
+
+/// The longest vector of a script.
+const MAX_DIMENSIONS: u64 = 4096;
 
 /// What is wrong with a script.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error(
-    "scripted model: '{0}' is not one of step_ms, token_us, load_ms, fail_step, stuck_step, stuck_ms with a number"
+    "scripted model: '{0}' is not one of step_ms, token_us, load_ms, fail_step, stuck_step, stuck_ms with a number, or \
+     dimensions with one from 1 to {MAX_DIMENSIONS}"
 )]
 pub struct ScriptError(String);
 
@@ -52,6 +58,7 @@ impl FromStr for Script {
                 "fail_step" => script.fail_step = Some(value),
                 "stuck_step" => script.stuck_step = Some(value),
                 "stuck_ms" => script.stuck = Duration::from_millis(value),
+                "dimensions" if (1..=MAX_DIMENSIONS).contains(&value) => script.dimensions = u32::try_from(value).ok(),
                 _ => return Err(wrong()),
             }
         }
@@ -78,10 +85,11 @@ impl ScriptedRunner {
             source: ModelSource::Scripted(text.to_owned()),
             name: "scripted".to_owned(),
             architecture: "scripted".to_owned(),
+            task: script.task(),
             vocab_size: VOCAB_SIZE,
             context_length: context_length.unwrap_or(CONTEXT_LENGTH).min(CONTEXT_LENGTH),
             eos_token_ids: vec![END_OF_TURN],
-            max_total_tokens,
+            max_total_tokens: if script.dimensions.is_some() { 0 } else { max_total_tokens },
             kernels: None,
             weight_bytes: 0,
             load_seconds: script.load.as_secs_f64(),
@@ -106,6 +114,10 @@ impl ModelRunner for ScriptedRunner {
         if self.script.fail_step == Some(self.steps) {
             return Err(ForwardError::Scripted(self.steps));
         }
+        if let Some(dimensions) = self.script.dimensions {
+            let values = batch.iter().flat_map(|slice| direction(slice, dimensions as usize)).collect();
+            return Ok(Logits { values, vocab_size: dimensions as usize });
+        }
         let vocab_size = VOCAB_SIZE as usize;
         let mut values = Vec::new();
         for slice in batch.iter().filter(|slice| slice.wants_logits) {
@@ -115,6 +127,23 @@ impl ModelRunner for ScriptedRunner {
         }
         Ok(Logits { values, vocab_size })
     }
+}
+
+impl Script {
+    fn task(&self) -> ModelTask {
+        match self.dimensions {
+            None => ModelTask::Generate,
+            Some(dimensions) => ModelTask::Embed { dimensions, normalised: true },
+        }
+    }
+}
+
+/// How often each token occurs, modulo the length of the vector, which is then made 1: anagrams are the same.
+fn direction(slice: &SequenceSlice<'_>, dimensions: usize) -> Vec<f32> {
+    let mut counts = vec![0.0; dimensions];
+    slice.tokens.iter().for_each(|token| counts[token.index() % dimensions] += 1.0);
+    let length = counts.iter().map(|count| count * count).sum::<f32>().sqrt();
+    counts.into_iter().map(|count| count / length).collect()
 }
 
 /// A lower-case letter or a space.
@@ -134,7 +163,7 @@ mod tests {
         assert_eq!("".parse(), Ok(Script::default()));
         let want = Script { step: Duration::from_millis(7), fail_step: Some(5), ..Script::default() };
         assert_eq!("step_ms=7,fail_step=5".parse(), Ok(want));
-        for wrong in ["step_ms", "step_ms=", "step_ms=-1", "nosuch=1"] {
+        for wrong in ["step_ms", "step_ms=", "step_ms=-1", "nosuch=1", "dimensions=0", "dimensions=5000"] {
             assert!(wrong.parse::<Script>().is_err(), "{wrong}");
         }
     }

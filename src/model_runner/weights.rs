@@ -12,7 +12,7 @@ use super::kernels::team::cores::physical_cores;
 use super::kernels::{Team, backend};
 use super::llama::LlamaParts;
 use crate::clock::MonoNanos;
-use crate::io_struct::{KernelBackend, ModelInfo, ModelSource};
+use crate::io_struct::{KernelBackend, ModelInfo, ModelSource, ModelTask};
 use gguf::GgufFile;
 
 /// Architectures that this crate can run, as `general.architecture` names them.
@@ -156,6 +156,7 @@ pub fn load(path: &Path, options: &LoadOptions) -> Result<Box<dyn ModelRunner>, 
         source: ModelSource::Gguf(path.to_owned()),
         name: hparams::name(&file),
         architecture,
+        task: ModelTask::Generate,
         vocab_size: number(weights.embedding.outputs()),
         context_length: number(config.context_length),
         eos_token_ids: hparams::eos_token_ids(&file),

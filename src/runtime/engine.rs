@@ -12,11 +12,12 @@ use tokio::sync::mpsc;
 
 use super::RuntimeError;
 use super::engine_ipc::{EngineIpc, Workers};
-use crate::config::{EngineArgs, ModelArgs, SchedulerArgs};
+use crate::config::{EncoderPrecision, EngineArgs, ModelArgs, SchedulerArgs};
 use crate::drills::DrilledRunner;
 use crate::io_struct::{EngineInfo, EngineLimits, KernelBackend, ModelInfo, ModelSource, TokenId};
 use crate::ipc;
 use crate::model_hub;
+use crate::model_runner::bert::{self, EncoderOptions, Precision};
 use crate::model_runner::scripted::ScriptedRunner;
 use crate::model_runner::weights::{self, LoadOptions};
 use crate::model_runner::{ModelRunner, PAGE_SIZE, PageId, SequenceSlice};
@@ -100,6 +101,15 @@ fn load(
             let options = LoadOptions { context_length, max_total_tokens, threads, kernels };
             weights::load(path, &options).map_err(|error| RuntimeError::Load(error.to_string()))?
         }
+        ModelSource::Folder(path) => {
+            let precision = match model.encoder_precision {
+                EncoderPrecision::F32 => Precision::F32,
+                EncoderPrecision::Int8 => Precision::Int8,
+            };
+            let &ModelArgs { context_length, threads, kernels, .. } = model;
+            let options = EncoderOptions { context_length, precision, threads, kernels };
+            bert::load(path, &options).map_err(|error| RuntimeError::Load(error.to_string()))?
+        }
         ModelSource::Scripted(script) => {
             let runner = ScriptedRunner::load(script, model.context_length, max_total_tokens);
             return Ok(Box::new(runner.map_err(|error| RuntimeError::Load(error.to_string()))?));
@@ -117,6 +127,7 @@ fn scheduler_config(args: &SchedulerArgs, info: &ModelInfo) -> SchedulerConfig {
         policy: args.schedule_policy,
         priorities: priorities(args),
         prefix_cache: if args.disable_radix_cache { PrefixCache::Off } else { PrefixCache::On },
+        max_prefill_tokens: args.max_prefill_tokens as usize,
         max_running_requests: args.max_running_requests as usize,
         max_queued_requests: args.max_queued_requests as usize,
         max_total_tokens: info.max_total_tokens as usize,

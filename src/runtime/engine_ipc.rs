@@ -171,8 +171,8 @@ async fn read(
             ToEngine::FaultsOff => drills.switch_off(),
             _ => {}
         }
-        if let (ToEngine::Generate(request), Some(events)) = (&message.msg, events.upgrade()) {
-            let entered = EngineEvent::HopEntered { rid: request.rid.clone(), hop: Hop::Inbox };
+        if let (Some((rid, ..)), Some(events)) = (message.msg.request(), events.upgrade()) {
+            let entered = EngineEvent::HopEntered { rid: rid.clone(), hop: Hop::Inbox };
             let _ = events.try_send(Envelope::now(FromEngine::Event(entered))); // a full outbox ends the connection
         }
         vitals.inbox_entered();

@@ -9,7 +9,9 @@ use futures::{SinkExt, StreamExt};
 use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 
-use crate::io_struct::{BatchTokenIdOutput, EngineInfo, EngineOutput, Envelope, FromEngine, HttpWorkerIpc};
+use crate::io_struct::{
+    BatchEmbeddingOutput, BatchTokenIdOutput, EngineInfo, EngineOutput, Envelope, FromEngine, HttpWorkerIpc,
+};
 use crate::ipc::{self, Frames, IpcError};
 use crate::telemetry::labels::Hop;
 use crate::tokenizer_manager::receive::Received;
@@ -63,20 +65,33 @@ impl EngineLink {
 /// Where outputs go.
 struct Stations {
     manager: TokenizerManager,
-    to_detokenizer: mpsc::Sender<BatchTokenIdOutput>,
+    to_detokenizer: mpsc::Sender<ToDetokenizer>,
     to_receive: mpsc::Sender<Received>,
+}
+
+/// What passes through the detokenizer.
+enum ToDetokenizer {
+    TokenIds(BatchTokenIdOutput),
+    Embeddings(BatchEmbeddingOutput),
 }
 
 /// The detokenizer on a thread of its own: text of many streams must not delay the frontend's tasks.
 fn detokenizer(
     manager: TokenizerManager,
     to_receive: mpsc::Sender<Received>,
-) -> std::io::Result<mpsc::Sender<BatchTokenIdOutput>> {
+) -> std::io::Result<mpsc::Sender<ToDetokenizer>> {
     let (sender, mut batches) = mpsc::channel(STATION_CAPACITY);
     thread::Builder::new().name("detokenizer".to_owned()).spawn(move || {
         while let Some(batch) = batches.blocking_recv() {
             manager.drills().before_detokenizing();
-            if to_receive.blocking_send(Received::BatchStr(manager.detokenize(batch))).is_err() {
+            let received = match batch {
+                ToDetokenizer::TokenIds(batch) => Received::BatchStr(manager.detokenize(batch)),
+                ToDetokenizer::Embeddings(batch) => {
+                    manager.pass_on(&batch);
+                    Received::BatchEmbedding(batch)
+                }
+            };
+            if to_receive.blocking_send(received).is_err() {
                 return;
             }
         }
@@ -112,7 +127,11 @@ async fn read(mut stream: SplitStream<Frames>, stations: &Stations, on_ready: im
                 let delivered = match output {
                     EngineOutput::BatchTokenId(batch) => {
                         engine.leaves_socket(Hop::Detokenizer);
-                        stations.to_detokenizer.send(batch).await.is_ok()
+                        stations.to_detokenizer.send(ToDetokenizer::TokenIds(batch)).await.is_ok()
+                    }
+                    EngineOutput::BatchEmbedding(batch) => {
+                        engine.leaves_socket(Hop::Detokenizer);
+                        stations.to_detokenizer.send(ToDetokenizer::Embeddings(batch)).await.is_ok()
                     }
                     EngineOutput::HealthCheck(answer) => {
                         stations.to_receive.send(Received::HealthCheck(answer)).await.is_ok()

@@ -19,7 +19,7 @@ use crate::http_server::admin::{AdminState, FrontendVitals};
 use crate::http_server::health::HealthState;
 use crate::http_server::{self, Policy};
 use crate::incidents::IncidentLog;
-use crate::io_struct::{EngineInfo, ModelInfo, ModelSource};
+use crate::io_struct::{EngineInfo, ModelInfo, ModelSource, ModelTask};
 use crate::ipc::IpcError;
 use crate::probe_ledger::ProbeLedger;
 use crate::server_status::{StatusBoard, StatusEvent};
@@ -266,13 +266,22 @@ pub fn announce(listeners: &Listeners) -> std::io::Result<()> {
 
 fn print_banner(url: &str, model: &ServedModel) {
     let (name, limit) = (&model.served_name, model.token_limit());
+    let (what, path, body) = match model.info.task {
+        ModelTask::Generate => {
+            let body = r#"{"model":"default","messages":[{"role":"user","content":"What is a radiosonde?"}]}"#;
+            ("chat      ", "/v1/chat/completions", body)
+        }
+        ModelTask::Embed { .. } => {
+            ("embeddings", "/v1/embeddings", r#"{"model":"default","input":"What is a radiosonde?"}"#)
+        }
+    };
     say(&format!(
         "radiosonde serves {name} (context {limit} tokens)
-  chat      curl -s {url}/v1/chat/completions -H 'content-type: application/json' \\
-              -d '{{\"model\":\"default\",\"messages\":[{{\"role\":\"user\",\"content\":\"What is a radiosonde?\"}}]}}'
-  health    {url}/health             a probe that crosses the whole runtime
-  probes    {url}/debug/probes       the last probes, hop by hop
-  metrics   {url}/metrics"
+  {what} curl -s {url}{path} -H 'content-type: application/json' \\
+              -d '{body}'
+  health     {url}/health             a probe that crosses the whole runtime
+  probes     {url}/debug/probes       the last probes, hop by hop
+  metrics    {url}/metrics"
     ));
 }
 
@@ -290,11 +299,12 @@ fn served_model(engine: EngineInfo, served_name: Option<String>) -> Result<Serve
     Ok(ServedModel { info, limits, served_name, tokenizer, chat_template })
 }
 
-/// What the file is called, without its extension: `general.name` inside is often an internal one.
+/// What the file is called, without its extension: `general.name` inside is often an internal one. A folder's model has
+/// the name that its files give it.
 fn file_name(info: &ModelInfo) -> String {
     let stem = match &info.source {
         ModelSource::Gguf(path) => path.file_stem().and_then(|stem| stem.to_str()),
-        ModelSource::Scripted(_) => None,
+        ModelSource::Folder(_) | ModelSource::Scripted(_) => None,
     };
     stem.unwrap_or(&info.name).to_owned()
 }

@@ -142,7 +142,7 @@ fn wait(child: &mut Child) -> io::Result<ExitStatus> {
 
 fn engine_args(args: &ServeArgs, model: &ModelSource) -> Vec<String> {
     let model = match model {
-        ModelSource::Gguf(path) => path.display().to_string(),
+        ModelSource::Gguf(path) | ModelSource::Folder(path) => path.display().to_string(),
         ModelSource::Scripted(script) => format!("scripted:{script}"),
     };
     let log = &args.telemetry.log;
@@ -153,6 +153,7 @@ fn engine_args(args: &ServeArgs, model: &ModelSource) -> Vec<String> {
     let mut all = vec![
         format!("--supervised={}", std::process::id()),
         format!("--model={model}"),
+        format!("--encoder-precision={}", args.model.encoder_precision.as_str()),
         format!("--log-format={log_format}"),
         format!("--log-level={}", log.log_level),
     ];

@@ -10,7 +10,7 @@ use crate::io_struct::{
     AbortKind, BatchTokenIdOutput, EngineEvent, EngineOutput, FinishReason, FromEngine, HttpWorkerIpc, PrefillChunk,
     TokenIdOutput,
 };
-use crate::model_runner::{Logits, SequenceSlice, sampler};
+use crate::model_runner::{ForwardError, Logits, SequenceSlice, sampler};
 use crate::telemetry::labels::{Hop, StepPhase};
 
 /// What the requests of each frontend got.
@@ -21,6 +21,9 @@ impl Scheduler {
     pub(super) fn run_batch(&mut self, out: &mut dyn Outbox) -> bool {
         if self.paused || self.drills.forbids_batches() {
             return false;
+        }
+        if !self.runner.info().task.is_generation() {
+            return self.run_embedding_batch(out);
         }
         let (slots, work) = self.schedule_batch(out);
         if slots.is_empty() {
@@ -46,11 +49,15 @@ impl Scheduler {
                 true
             }
             Err(error) => {
-                tracing::warn!(step = info.number, %error, "step failed, its requests end");
+                self.tell_failed_step(info.number, &error);
                 self.fail_batch(&slots, &error.to_string(), out);
                 false
             }
         }
+    }
+
+    pub(super) fn tell_failed_step(&self, step: u64, error: &ForwardError) {
+        tracing::warn!(step, %error, "step failed, its requests end");
     }
 
     /// Tells each frontend which chunks of its requests' prompts are about to run, in one message.

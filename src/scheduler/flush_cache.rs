@@ -8,8 +8,9 @@ impl Scheduler {
     /// Empties the prefix cache, if no user's request runs or waits; `worker` hears what came of it.
     pub(super) fn flush_cache(&mut self, worker: &HttpWorkerIpc, id: FlushId, out: &mut dyn Outbox) {
         let served = |purpose: Purpose| purpose == Purpose::Serve; // a probe holds nothing of the cache
-        let running = self.running.iter().filter(|request| served(request.purpose)).count();
-        let waiting = self.waiting.iter().filter(|request| served(request.purpose)).count();
+        let [embeds_waiting, embeds] = self.embeddings.served();
+        let running = embeds + self.running.iter().filter(|request| served(request.purpose)).count();
+        let waiting = embeds_waiting + self.waiting.iter().filter(|request| served(request.purpose)).count();
         let outcome = if running + waiting == 0 {
             let tokens = self.kv_pool.flush() as u64;
             tracing::info!(tokens, "prefix cache flushed");

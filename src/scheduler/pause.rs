@@ -5,6 +5,9 @@ use super::schedule_policy::enqueue;
 use super::{Purpose, Scheduler, request};
 use crate::io_struct::{AbortKind, EngineEvent, FromEngine, PauseMode};
 
+/// Why a request ends that a pause finds.
+const ABORTED: &str = "generation was paused and its requests aborted (mode abort)";
+
 impl Scheduler {
     /// Holds every batch from now on.
     pub(super) fn pause(&mut self, mode: PauseMode, out: &mut dyn Outbox) {
@@ -35,12 +38,12 @@ impl Scheduler {
 
     /// Ends every user's request; a probe's verdict is its frontend's business.
     fn abort_all(&mut self, out: &mut dyn Outbox) {
+        self.embeddings.abort_all(ABORTED, out);
         let (running, waiting) = (std::mem::take(&mut self.running), std::mem::take(&mut self.waiting));
         for mut request in running.into_iter().chain(waiting) {
             self.kv_pool.release(&mut request.pages);
             if request.purpose == Purpose::Serve {
-                let message = "generation was paused and its requests aborted (mode abort)".to_owned();
-                let ended = request::ended(&mut request, AbortKind::Requested, message);
+                let ended = request::ended(&mut request, AbortKind::Requested, ABORTED.to_owned());
                 out.send(&request.worker, ended);
             } else {
                 enqueue(&mut self.waiting, request);

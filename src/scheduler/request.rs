@@ -91,7 +91,8 @@ impl Request {
     /// Takes over what is known of its tokens by now.
     pub fn share(&mut self, kv_pool: &mut KvPool) {
         let before = self.computed;
-        kv_pool.share(&mut self.pages, &self.tokens[..self.shareable_len()]);
+        let len = self.shareable_len();
+        kv_pool.share(&mut self.pages, &self.tokens[..len]);
         self.computed = before.max(self.pages.shared_tokens());
         if self.num_retractions == 0 {
             self.cached_tokens += self.computed - before;

@@ -135,7 +135,8 @@ impl Scheduler {
         let Some((place, _)) = last.filter(|(_, last)| rank.ahead_of(last.rank) > 0) else { return false };
         if let Some(mut request) = self.waiting.remove(place) {
             let message = "the queue is full, and a request of higher priority took the place; try again later";
-            out.send(&request.worker, super::request::ended(&mut request, AbortKind::QueueFull, message.to_owned()));
+            let ended = super::request::ended(&mut request, AbortKind::QueueFull, message.to_owned());
+            out.send(&request.worker, ended);
         }
         true
     }

@@ -2,9 +2,11 @@
 
 use std::sync::Mutex;
 
+use super::schedule_policy::Priorities;
 use super::*;
+use crate::config::SchedulePolicy;
 use crate::io_struct::{
-    FinishReason, LogprobsWanted, ModelInfo, ModelSource, PauseMode, SamplingParams, TokenId, TokenIdOutput,
+    FinishReason, LogprobsWanted, ModelInfo, ModelSource, ModelTask, PauseMode, SamplingParams, TokenId, TokenIdOutput,
 };
 use crate::model_runner::{ForwardError, Logits, SequenceSlice};
 
@@ -83,6 +85,7 @@ fn bench_with(config: SchedulerConfig, fail: bool) -> Bench {
         source: ModelSource::Scripted(String::new()),
         name: "sum".to_owned(),
         architecture: "scripted".to_owned(),
+        task: ModelTask::Generate,
         vocab_size: 100,
         context_length: 4096,
         eos_token_ids: vec![TokenId(99)],
@@ -102,6 +105,7 @@ pub(super) const ROOMY: SchedulerConfig = SchedulerConfig {
     prefix_cache: PrefixCache::On,
     policy: SchedulePolicy::Fcfs,
     priorities: Priorities::Off,
+    max_prefill_tokens: 8,
     max_running_requests: 4,
     max_queued_requests: 4,
     max_total_tokens: 1024,

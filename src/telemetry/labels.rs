@@ -161,6 +161,18 @@ label_set! {
         Completions => "/v1/completions",
         /// `POST /v1/chat/completions`
         ChatCompletions => "/v1/chat/completions",
+        /// `POST /v1/embeddings`
+        Embeddings => "/v1/embeddings",
+        /// `POST /encode`
+        Encode => "/encode",
+    }
+}
+
+impl RequestEndpoint {
+    /// Generates text; the others embed it.
+    #[must_use]
+    pub const fn is_generation(self) -> bool {
+        !matches!(self, Self::Embeddings | Self::Encode)
     }
 }
 
@@ -265,6 +277,10 @@ label_set! {
         Completions => "/v1/completions",
         /// `POST /v1/chat/completions`
         ChatCompletions => "/v1/chat/completions",
+        /// `POST /v1/embeddings`
+        Embeddings => "/v1/embeddings",
+        /// `POST /encode`
+        Encode => "/encode",
         /// `GET /v1/models`
         Models => "/v1/models",
         /// `GET /v1/models/{model}`

@@ -7,7 +7,7 @@ mod hops;
 mod stream;
 mod outcome;
 
-pub use caller::{CallAttributes, Caller, record_call, record_caller};
+pub use caller::{CallAttributes, Caller, EmbeddingCall, record_call, record_caller, record_embedding_call};
 pub use hops::{HopEvent, HopSpan, RequestLink, StepAttributes, write_hops};
 pub use outcome::{ProbeAttributes, RequestAttributes, record_probe, record_request};
 pub use server::{context, end, name_probe, name_request, record_status, self_probe_span, server_span, trace_id};

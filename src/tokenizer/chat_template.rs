@@ -43,7 +43,7 @@ impl ChatTemplate {
     pub fn for_source(source: &ModelSource) -> Result<Option<Self>, TokenizerError> {
         match source {
             ModelSource::Gguf(path) => Self::from_metadata(&Metadata::read(path)?),
-            ModelSource::Scripted(_) => Ok(None),
+            ModelSource::Folder(_) | ModelSource::Scripted(_) => Ok(None),
         }
     }
 

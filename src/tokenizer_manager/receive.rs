@@ -11,8 +11,8 @@ use super::table::Entry;
 use crate::clock::MonoNanos;
 use crate::detokenizer::{BatchStrOutput, StrOutput};
 use crate::io_struct::{
-    AbortKind, BatchTokenIdOutput, EngineEvent, EngineOutput, Envelope, FinishReason, HealthCheckOutput, Purpose, Rid,
-    StepInfo, ToEngine,
+    AbortKind, BatchEmbeddingOutput, BatchTokenIdOutput, EmbeddingOutput, EngineEvent, EngineOutput, Envelope,
+    FinishReason, HealthCheckOutput, Purpose, Rid, StepInfo,
 };
 use crate::telemetry::labels::{Hop, RequestOutcome};
 use crate::telemetry::metrics::StepEnd;
@@ -23,6 +23,8 @@ use crate::telemetry::otlp::Ending;
 pub enum Received {
     /// Has its text.
     BatchStr(BatchStrOutput),
+    /// Has no text.
+    BatchEmbedding(BatchEmbeddingOutput),
     /// Needs none.
     HealthCheck(HealthCheckOutput),
 }
@@ -40,6 +42,9 @@ impl TokenizerManager {
                 for news in batch.outputs.iter().filter(|news| news.finish_reason.is_some()) {
                     note(&news.rid, Hop::Detokenizer);
                 }
+            }
+            EngineOutput::BatchEmbedding(batch) => {
+                batch.outputs.iter().for_each(|news| note(&news.rid, Hop::Detokenizer));
             }
             EngineOutput::HealthCheck(answer) => note(&answer.rid, Hop::Receive),
         }
@@ -59,6 +64,15 @@ impl TokenizerManager {
         decoded
     }
 
+    /// Station 5 for embeddings: there is no text to make, but they take the same way.
+    pub fn pass_on(&self, batch: &BatchEmbeddingOutput) {
+        let now = MonoNanos::now();
+        for news in &batch.outputs {
+            self.inner.ledger.detokenized(&news.rid, now, now, Duration::ZERO);
+            self.inner.ledger.enter(&news.rid, Hop::Receive, now);
+        }
+    }
+
     /// Handles what is received until the connection ends. Only what is fully handled moves `last_receive_tstamp`.
     ///
     /// The stamp moves before the waiters wake: whoever probes again at once must not take this output for news.
@@ -66,6 +80,7 @@ impl TokenizerManager {
         while let Some(output) = received.recv().await {
             let waiters = match output {
                 Received::BatchStr(batch) => self.handle_batch_output(batch),
+                Received::BatchEmbedding(batch) => self.handle_embeddings(batch),
                 Received::HealthCheck(answer) => self.handle_health_check(&answer).into_iter().collect(),
             };
             self.inner.liveness.received();
@@ -119,7 +134,7 @@ impl TokenizerManager {
     pub fn resend(&self) -> usize {
         self.inner.table.resend(|rid, input, epoch| {
             self.inner.ledger.resent(rid, MonoNanos::now());
-            self.send(ToEngine::Generate(Box::new(input.clone())), epoch);
+            self.send(input.clone(), epoch);
         })
     }
 
@@ -190,7 +205,6 @@ impl TokenizerManager {
     }
 
     fn handle_batch_output(&self, batch: BatchStrOutput) -> Vec<Arc<RequestState>> {
-        let now = MonoNanos::now();
         let mut waiters = Vec::with_capacity(batch.outputs.len());
         for StrOutput { text, output, ends_early, .. } in batch.outputs {
             let rid = output.rid.clone();
@@ -206,17 +220,39 @@ impl TokenizerManager {
                 logprobs: output.logprobs,
                 input_logprobs: output.input_logprobs,
                 finish_reason: output.finish_reason,
+                ..GenerateOutput::default()
             };
             if ends_early {
                 self.send_abort(&rid, output.serial); // a stop string: the engine does not know yet
             }
-            let waiter = self.deliver(&rid, output.serial, news, now);
-            if waiter.is_none() && output.purpose != Purpose::Serve {
-                self.inner.metrics.probes.orphaned();
-            }
-            waiters.extend(waiter);
+            waiters.extend(self.deliver_or_orphan(&rid, output.serial, output.purpose, news));
         }
         waiters
+    }
+
+    fn handle_embeddings(&self, batch: BatchEmbeddingOutput) -> Vec<Arc<RequestState>> {
+        let waiter = |output: EmbeddingOutput| {
+            let EmbeddingOutput { rid, serial, purpose, embedding, finish_reason, prompt_tokens } = output;
+            let usage = Usage { prompt_tokens, ..Usage::default() };
+            let news =
+                GenerateOutput { embedding, usage, finish_reason: Some(finish_reason), ..GenerateOutput::default() };
+            self.deliver_or_orphan(&rid, serial, purpose, news)
+        };
+        batch.outputs.into_iter().filter_map(waiter).collect()
+    }
+
+    fn deliver_or_orphan(
+        &self,
+        rid: &Rid,
+        serial: u64,
+        purpose: Purpose,
+        news: GenerateOutput,
+    ) -> Option<Arc<RequestState>> {
+        let waiter = self.deliver(rid, serial, news, MonoNanos::now());
+        if waiter.is_none() && purpose != Purpose::Serve {
+            self.inner.metrics.probes.orphaned();
+        }
+        waiter
     }
 
     fn deliver(&self, rid: &Rid, serial: u64, news: GenerateOutput, now: MonoNanos) -> Option<Arc<RequestState>> {

@@ -38,6 +38,8 @@ pub struct GenerateOutput {
     pub logprobs: Vec<TokenLogprob>,
     /// One for each token of the prompt that was asked about, in the first news.
     pub input_logprobs: Vec<TokenLogprob>,
+    /// What an embedding model made of the text.
+    pub embedding: Vec<f32>,
     /// Set on the last news.
     pub finish_reason: Option<FinishReason>,
     /// Counts so far.
@@ -51,6 +53,7 @@ impl GenerateOutput {
         self.output_ids.extend(news.output_ids);
         self.logprobs.extend(news.logprobs);
         self.input_logprobs.extend(news.input_logprobs);
+        self.embedding.extend(news.embedding);
         self.finish_reason = news.finish_reason;
         self.usage = news.usage;
     }

@@ -10,7 +10,8 @@ use super::table::{Entry, Refused};
 use super::{ServedModel, TokenizerManager};
 use crate::clock::MonoNanos;
 use crate::io_struct::{
-    LogprobsWanted, ProbeId, Purpose, Rid, SamplingParams, ToEngine, TokenId, TokenizedGenerateReqInput,
+    LogprobsWanted, ProbeId, Purpose, Rid, SamplingParams, ToEngine, TokenId, TokenizedEmbeddingReqInput,
+    TokenizedGenerateReqInput,
 };
 use crate::server_status::ServerStatus;
 use crate::telemetry::labels::{Hop, RequestEndpoint};
@@ -18,7 +19,7 @@ use crate::telemetry::spans;
 use crate::tokenizer::{ControlTokens, PromptPart, TokenizerError};
 
 /// Longer texts are tokenized on a thread of their own: two megabytes take a second.
-const INLINE_TOKENIZE_BYTES: usize = 4096;
+pub(super) const INLINE_TOKENIZE_BYTES: usize = 4096;
 
 /// The most logprobs of a prompt: about ten bytes each, they travel in one frame.
 const MAX_INPUT_LOGPROBS: usize = 1 << 20;
@@ -114,6 +115,7 @@ impl TokenizerManager {
     pub async fn generate_request(&self, request: GenerateReqInput) -> Result<RequestStream, SubmitError> {
         let began = MonoNanos::now();
         let model = self.model()?;
+        model.check_task(request.endpoint)?;
         if request.priority.is_some() && !model.limits.priority_scheduling {
             return Err(no_priorities());
         }
@@ -133,41 +135,48 @@ impl TokenizerManager {
             logprobs: request.logprobs,
             priority: request.priority,
         };
-        self.submit(input, Some(request.endpoint), began)
+        self.submit(ToEngine::Generate(Box::new(input)), Purpose::Serve, Some(request.endpoint), began)
     }
 
-    /// Hands a probe to the engine: one token, the likeliest.
+    /// Hands a probe to the engine, the smallest request that its model runs: one token, of which a generation model says
+    /// the likeliest next one and an embedding model the vector.
     ///
     /// # Errors
     /// The table is full.
     pub fn submit_probe(&self, probe: ProbeId, began: MonoNanos) -> Result<RequestStream, SubmitError> {
-        let input = TokenizedGenerateReqInput {
-            rid: probe.rid(),
-            serial: self.inner.table.next_serial(),
-            purpose: Purpose::HealthCheck(probe),
-            input_ids: vec![TokenId(0)],
-            sampling_params: SamplingParams::probe(),
-            logprobs: None,
-            priority: None,
+        let (rid, purpose, input_ids) = (probe.rid(), Purpose::HealthCheck(probe), vec![TokenId(0)]);
+        let serial = self.inner.table.next_serial();
+        let embeds = self.inner.model.get().is_some_and(|model| !model.info.task.is_generation());
+        let input = if embeds {
+            ToEngine::Embed(TokenizedEmbeddingReqInput { rid, serial, purpose, input_ids })
+        } else {
+            let sampling_params = SamplingParams::probe();
+            let logprobs = None;
+            let priority = None;
+            let input =
+                TokenizedGenerateReqInput { rid, serial, purpose, input_ids, sampling_params, logprobs, priority };
+            ToEngine::Generate(Box::new(input))
         };
-        self.submit(input, None, began)
+        self.submit(input, purpose, None, began)
     }
 
     /// Table, detokenizer, ledger, socket: the answer finds everybody prepared.
-    fn submit(
+    pub(super) fn submit(
         &self,
-        input: TokenizedGenerateReqInput,
+        input: ToEngine,
+        purpose: Purpose,
         endpoint: Option<RequestEndpoint>,
         began: MonoNanos,
     ) -> Result<RequestStream, SubmitError> {
-        let (rid, serial) = (input.rid.clone(), input.serial);
+        let (rid, serial, input_ids) = input.request().expect("a request is submitted");
+        let (rid, prompt_ids): (Rid, Arc<[TokenId]>) = (rid.clone(), input_ids.into());
         let state = Arc::new(RequestState::default());
         let entry = Entry {
             state: Arc::clone(&state),
             serial,
-            purpose: input.purpose,
+            purpose,
             endpoint,
-            prompt_tokens: u32::try_from(input.input_ids.len()).unwrap_or(u32::MAX),
+            prompt_tokens: u32::try_from(prompt_ids.len()).unwrap_or(u32::MAX),
             submitted: began,
             admitted: None,
             queued: None,
@@ -176,16 +185,17 @@ impl TokenizerManager {
             epoch: 0,
             sends: 0,
         };
-        let prompt_ids: Arc<[TokenId]> = input.input_ids.as_slice().into();
         let root = current_root();
         let send = |epoch| {
-            self.inner.detokenizer.register(&rid, serial, &input.sampling_params);
-            self.inner.ledger.begin(&rid, input.purpose, root, began);
+            if let ToEngine::Generate(input) = &input {
+                self.inner.detokenizer.register(&rid, serial, &input.sampling_params);
+            }
+            self.inner.ledger.begin(&rid, purpose, root, began);
             self.inner.ledger.enter(&rid, Hop::Submit, began);
             let submitted = MonoNanos::now();
             self.inner.ledger.leave(&rid, Hop::Submit, submitted);
             self.inner.ledger.enter(&rid, Hop::IpcToEngine, submitted);
-            self.send(ToEngine::Generate(Box::new(input)), epoch);
+            self.send(input, epoch);
         };
         self.inner.table.insert(&rid, entry, send).map_err(|refused| refusal(&refused, &rid))?;
         if self.inner.status.report().engine_dead {
@@ -256,16 +266,21 @@ async fn tokenize(model: &Arc<ServedModel>, prompt: Prompt) -> Result<Vec<TokenI
         }
         short => encode(model, &short)?,
     };
+    check_ids(model, &ids, "input_ids")?;
+    Ok(ids)
+}
+
+/// Refuses ids without a row in the vocabulary, and a prompt without any; `param` is to blame.
+pub(super) fn check_ids(model: &ServedModel, ids: &[TokenId], param: &str) -> Result<(), SubmitError> {
     let vocab_size = model.info.vocab_size;
+    let refuse = |message| Err(SubmitError::Invalid { param: param.to_owned(), message });
     if let Some(id) = ids.iter().find(|id| id.0 >= vocab_size) {
-        let message = format!("token id {id} is out of range: the vocabulary has {vocab_size} rows");
-        return Err(SubmitError::Invalid { param: "input_ids".to_owned(), message });
+        return refuse(format!("token id {id} is out of range: the vocabulary has {vocab_size} rows"));
     }
     if ids.is_empty() {
-        let message = "the prompt has no tokens; at least 1 is needed".to_owned();
-        return Err(SubmitError::Invalid { param: "prompt".to_owned(), message });
+        return refuse(format!("{param} has no tokens; at least 1 is needed"));
     }
-    Ok(ids)
+    Ok(())
 }
 
 fn encode(model: &ServedModel, prompt: &Prompt) -> Result<Vec<TokenId>, SubmitError> {

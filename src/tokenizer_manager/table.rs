@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::request::{RequestState, Usage};
 use crate::clock::MonoNanos;
-use crate::io_struct::{Purpose, Rid, TokenizedGenerateReqInput};
+use crate::io_struct::{Purpose, Rid, ToEngine};
 use crate::telemetry::labels::RequestEndpoint;
 use crate::telemetry::metrics::InFlight;
 
@@ -36,7 +36,7 @@ pub struct Entry {
     /// When its newest token came, and the counts so far.
     pub newest: Option<(MonoNanos, Usage)>,
     /// What the engine was sent, kept as long as nothing has come back: another engine can be sent it again.
-    pub input: Option<Arc<TokenizedGenerateReqInput>>,
+    pub input: Option<Arc<ToEngine>>,
     /// The engine that it was sent to.
     pub epoch: Epoch,
     /// How many engines it was sent to.
@@ -149,7 +149,7 @@ impl RequestTable {
     }
 
     /// Calls `send` for what was sent to an engine before the present one.
-    pub fn resend(&self, mut send: impl FnMut(&Rid, &TokenizedGenerateReqInput, Epoch)) -> usize {
+    pub fn resend(&self, mut send: impl FnMut(&Rid, &ToEngine, Epoch)) -> usize {
         let epoch = self.epoch();
         let mut sent = 0;
         for (rid, entry) in self.live().iter_mut().filter(|(_, entry)| entry.epoch < epoch) {

@@ -304,6 +304,17 @@ async fn what_is_emitted_is_declared_and_what_is_declared_is_emitted() {
     short.check_lines();
     live.counted.append(&mut short.counted);
 
+    let mut embeds = Live::start(&collector, &["--model=scripted:dimensions=8"]).await;
+    embeds.server.wait_healthy().await;
+    assert_eq!(embeds.probe("/health_generate?evidence=own").await, "ok");
+    assert_eq!(embeds.post("/v1/embeddings", &json!({"input": ["a", "b"]})).await, 200);
+    assert_eq!(embeds.post("/encode", &json!({"text": "a"})).await, 200);
+    assert_eq!(embeds.post("/generate", &tokens(1)).await, 400);
+    embeds.check_metrics().await;
+    embeds.check_lines();
+    assert!(["/v1/embeddings", "/encode"].iter().all(|path| embeds.has_counted("endpoint", path)));
+    live.counted.append(&mut embeds.counted);
+
     check_spans(&collector.spans());
     for record in collector.records() {
         let message = record.message();

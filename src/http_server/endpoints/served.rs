@@ -41,6 +41,8 @@ impl Endpoint {
 pub const ENDPOINTS: &[Endpoint] = &[
     of(Family::OpenAi, POST, "/v1/chat/completions", "Answers the last message of a chat.").answers(GENERATES),
     of(Family::OpenAi, POST, "/v1/completions", "Continues one prompt or several.").answers(GENERATES),
+    of(Family::OpenAi, POST, "/v1/embeddings", "Embeds one text or several, with an embedding model.")
+        .answers(GENERATES),
     of(Family::OpenAi, GET, "/v1/models", "What is served.").answers(&[200, 503]),
     of(Family::OpenAi, GET, "/v1/models/{*model}", "One model, by its name or `default`.").answers(&[200, 404, 503]),
     of(Family::OpenAi, POST, "/v1/tokenize", "The tokens of `prompt`, a text or a list of them, or of `messages`.")
@@ -51,6 +53,7 @@ pub const ENDPOINTS: &[Endpoint] = &[
     alias(Family::OpenAi, POST, aliases::DETOKENIZE, "/v1/detokenize").answers(READS),
     of(Family::Native, POST_PUT, "/generate", "Continues one prompt or several, with SGLang's fields.")
         .answers(GENERATES),
+    of(Family::Native, POST_PUT, "/encode", "Embeds one text or several, with SGLang's fields.").answers(GENERATES),
     of(Family::Info, GET, "/", "Name and version."),
     of(Family::Info, GET, "/model_info", "The model: path, architecture, vocabulary, context, stop tokens.")
         .answers(&[200, 503]),

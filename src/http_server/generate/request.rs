@@ -234,7 +234,10 @@ fn samplings(params: Option<Value>, count: usize, vocab_size: u32) -> Result<Vec
 }
 
 /// The rid of each of `count` prompts: a list with one for each, or one that is numbered if the answer is a list.
-fn rids(rid: Option<OneOrMany<String>>, count: usize, shape: Shape) -> Result<Vec<Rid>, ApiError> {
+///
+/// # Errors
+/// One is empty or too long, or their number is not that of the prompts.
+pub fn rids(rid: Option<OneOrMany<String>>, count: usize, shape: Shape) -> Result<Vec<Rid>, ApiError> {
     match rid {
         None => Ok((0..count).map(|_| Rid::random()).collect()),
         Some(OneOrMany::One(rid)) => {

@@ -62,7 +62,9 @@ impl Teller {
     }
 }
 
-fn finish_reason(reason: &FinishReason) -> Value {
+/// SGLang's object of a finish reason.
+#[must_use]
+pub fn finish_reason(reason: &FinishReason) -> Value {
     match reason {
         FinishReason::StopToken(id) => json!({"type": "stop", "matched": id}),
         FinishReason::StopString(text) => json!({"type": "stop", "matched": text}),

@@ -51,5 +51,6 @@ fn object(model: &ServedModel) -> Value {
         "owned_by": "radiosonde",
         "root": model.info.name,
         "max_model_len": model.info.context_length,
+        "is_generation": model.info.task.is_generation(),
     })
 }

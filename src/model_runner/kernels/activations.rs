@@ -228,3 +228,21 @@ fn store_share(
         }
     }
 }
+
+/// The first columns of `x`, as the next product wants them.
+pub fn copy<L: Lanes>(team: &Team, x: &Columns, shape: Shape, out: &mut Activations) {
+    out.fill::<L>(
+        team,
+        shape,
+        shape.rows * shape.columns / 4,
+        #[inline(always)]
+        |block, first, out| {
+            for half in 0..2 {
+                let tile = &x.tile(2 * block + half)[first..];
+                for (out, values) in out.iter_mut().zip(tile) {
+                    out.as_chunks_mut::<LANES>().0[half] = *values;
+                }
+            }
+        },
+    );
+}

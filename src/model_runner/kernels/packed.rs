@@ -127,7 +127,7 @@ impl PackedLinear {
     }
 
     /// Adds 16 columns of the product, for `out.len()` rows from `first` on.
-    fn add_stripe<L: Lanes>(&self, stripe: usize, x: &Activations, first: usize, out: &mut [[f32; LANES]]) {
+    pub(super) fn add_stripe<L: Lanes>(&self, stripe: usize, x: &Activations, first: usize, out: &mut [[f32; LANES]]) {
         assert_eq!(x.form(), self.form(), "activations are held as the weights want them");
         with_tiles!(&self.tiles, tiles => add_product::<L, _>(self.stripe(tiles, stripe), x, first, out));
     }

@@ -101,11 +101,31 @@ pub fn record_call(span: &Span, call: &CallAttributes<'_>) {
     }
 }
 
+/// What was asked for, of one HTTP request with texts to embed.
+#[derive(Debug, Clone, Copy)]
+pub struct EmbeddingCall<'a> {
+    /// The API.
+    pub endpoint: RequestEndpoint,
+    /// The model, by the name that it is served by.
+    pub model: &'a str,
+    /// The answer's id.
+    pub response_id: &'a str,
+}
+
+/// Writes what was asked for on the root span.
+pub fn record_embedding_call(span: &Span, call: &EmbeddingCall<'_>) {
+    span.set_attribute(GEN_AI_OPERATION_NAME, operation(call.endpoint));
+    span.set_attribute(GEN_AI_PROVIDER_NAME, PROVIDER);
+    span.set_attribute(GEN_AI_REQUEST_MODEL, bounded(call.model, MAX_TEXT).to_owned());
+    span.set_attribute(GEN_AI_RESPONSE_ID, bounded(call.response_id, MAX_TEXT).to_owned());
+}
+
 /// `/generate` takes chats too, rendered by its caller; to us it is text.
 const fn operation(endpoint: RequestEndpoint) -> &'static str {
     match endpoint {
         RequestEndpoint::ChatCompletions => "chat",
         RequestEndpoint::Completions | RequestEndpoint::Generate => "text_completion",
+        RequestEndpoint::Embeddings | RequestEndpoint::Encode => "embeddings",
     }
 }
 

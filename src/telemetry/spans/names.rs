@@ -309,7 +309,7 @@ pub const ATTRIBUTES: &[AttributeInfo] = &[
     attribute(REQUEST_RID, "root of a request, link to it", "Its id, as in the answer and in the logs."),
     attribute(REQUEST_OUTCOME, "root of a request", "How it ended, as in `radiosonde_requests_finished_total`."),
     attribute(REQUEST_RETRACTIONS, "root of a request", "How often it gave its KV pages back."),
-    attribute(GEN_AI_OPERATION_NAME, "root of a request", "`chat` or `text_completion`."),
+    attribute(GEN_AI_OPERATION_NAME, "root of a request", "`chat`, `text_completion` or `embeddings`."),
     attribute(GEN_AI_PROVIDER_NAME, "root of a request", "`radiosonde`."),
     attribute(GEN_AI_REQUEST_MODEL, "root of a request", "The model that was asked for; `default` by its own name."),
     attribute(GEN_AI_REQUEST_STREAM, "root of a request", "Whether the answer is to be streamed."),

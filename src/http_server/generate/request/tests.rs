@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::*;
 use crate::http_server::generate::body::parse;
-use crate::io_struct::{EngineLimits, ModelInfo, ModelSource, TokenId};
+use crate::io_struct::{EngineLimits, ModelInfo, ModelSource, ModelTask, TokenId};
 use crate::tokenizer::Tokenizer;
 use crate::tokenizer::bytes::VOCAB_SIZE;
 
@@ -17,6 +17,7 @@ pub(crate) fn model() -> ServedModel {
             source,
             name: "scripted".to_owned(),
             architecture: "scripted".to_owned(),
+            task: ModelTask::Generate,
             vocab_size: VOCAB_SIZE,
             context_length: 64,
             eos_token_ids: vec![TokenId(256)],
