@@ -4,6 +4,7 @@ pub mod access;
 pub mod describe;
 pub mod duration;
 pub mod reference;
+pub mod scheduler;
 pub mod telemetry;
 
 use std::net::IpAddr;
@@ -15,6 +16,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 pub use access::{AccessArgs, ApiKey, Origin};
 pub use describe::{DescribeArgs, DescribeFormat, DescribeSection};
 pub use duration::{parse_duration, parse_duration_or_zero};
+pub use scheduler::{SchedulePolicy, SchedulerArgs};
 pub use telemetry::{LogArgs, LogFormat, MetricsAlias, OtlpProtocol, Ratio, TelemetryArgs};
 
 use crate::io_struct::{Fault, KernelBackend};
@@ -186,33 +188,6 @@ impl EncoderPrecision {
             Self::Int8 => "int8",
         }
     }
-}
-
-/// How requests are batched.
-#[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Scheduler")]
-pub struct SchedulerArgs {
-    /// The most prompt tokens of one step: a long prompt is run in chunks, so that a step, and with it a busy probe,
-    /// stays short. The default keeps a step under about 250 ms on 2 cores, even far into a long prompt.
-    #[arg(long, value_name = "TOKENS", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..),
-          env = "RADIOSONDE_CHUNKED_PREFILL_SIZE")]
-    pub chunked_prefill_size: u32,
-    /// The most tokens of one step of an embedding model, which runs each text whole: so long, at most, waits a busy probe.
-    #[arg(long, value_name = "TOKENS", default_value_t = 2048, value_parser = clap::value_parser!(u32).range(1..),
-          env = "RADIOSONDE_MAX_PREFILL_TOKENS")]
-    pub max_prefill_tokens: u32,
-    /// The most requests that run at once; the others wait.
-    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..),
-          env = "RADIOSONDE_MAX_RUNNING_REQUESTS")]
-    pub max_running_requests: u32,
-    /// The most requests that wait; beyond it the answer is 503 with Retry-After.
-    #[arg(long, value_name = "N", default_value_t = 256, env = "RADIOSONDE_MAX_QUEUED_REQUESTS")]
-    pub max_queued_requests: u32,
-    /// Size of the KV pool in tokens, shared by all requests. When it is full, the youngest request gives its part back
-    /// and starts again later.
-    #[arg(long, value_name = "TOKENS", default_value_t = 16384, value_parser = clap::value_parser!(u32).range(16..),
-          env = "RADIOSONDE_MAX_TOTAL_TOKENS")]
-    pub max_total_tokens: u32,
 }
 
 /// What HTTP serves.

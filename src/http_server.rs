@@ -8,6 +8,7 @@ pub mod embed;
 pub mod openai;
 pub mod sampling;
 pub mod pause;
+pub mod flush_cache;
 pub mod abort_request;
 pub mod info;
 pub mod admin;
@@ -73,6 +74,7 @@ pub fn router(health: HealthState, policy: Policy) -> Router {
         .merge(embed::routes())
         .merge(openai::routes())
         .merge(pause::routes())
+        .merge(flush_cache::routes())
         .merge(abort_request::routes())
         .with_state(api)
         .layer(DefaultBodyLimit::max(policy.max_body_bytes))

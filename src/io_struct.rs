@@ -8,6 +8,7 @@ pub mod kernel_backend;
 pub mod sampling_params;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -22,7 +23,7 @@ use crate::clock::MonoNanos;
 use crate::telemetry::labels::RequestOutcome;
 
 /// The version of this module's wire form. Both sides say theirs first and refuse another's.
-pub const PROTOCOL_VERSION: u32 = 5;
+pub const PROTOCOL_VERSION: u32 = 6;
 
 /// A payload on its way to the next station.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -77,6 +78,8 @@ pub enum ToEngine {
     Pause(PauseMode),
     /// Run batches again.
     Continue,
+    /// Forget what is kept for requests to come.
+    FlushCache(FlushId),
     /// A drill begins; ignored without `--enable-drills`.
     Fault(Fault),
     /// All drills end.
@@ -90,7 +93,12 @@ impl ToEngine {
         match self {
             Self::Generate(request) => Some((&request.rid, request.serial, &request.input_ids)),
             Self::Embed(request) => Some((&request.rid, request.serial, &request.input_ids)),
-            Self::Abort(_) | Self::Pause(_) | Self::Continue | Self::Fault(_) | Self::FaultsOff => None,
+            Self::Abort(_)
+            | Self::Pause(_)
+            | Self::Continue
+            | Self::FlushCache(_)
+            | Self::Fault(_)
+            | Self::FaultsOff => None,
         }
     }
 }
@@ -108,6 +116,27 @@ pub enum PauseMode {
     InPlace,
 }
 
+/// Which flush an answer belongs to: a number that its frontend has chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct FlushId(pub u64);
+
+/// What became of a flush. Nothing is flushed under a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FlushOutcome {
+    /// The prefix cache is empty.
+    Flushed {
+        /// What was in it.
+        tokens: u64,
+    },
+    /// Nothing was done.
+    Busy {
+        /// Requests in the batch.
+        running: u32,
+        /// Requests that wait.
+        waiting: u32,
+    },
+}
+
 /// A request as the scheduler sees it: ids only.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct TokenizedGenerateReqInput {
@@ -121,6 +150,8 @@ pub struct TokenizedGenerateReqInput {
     pub input_ids: Vec<TokenId>,
     /// How to choose the next token and when to stop. Stop strings are the detokenizer's business.
     pub sampling_params: SamplingParams,
+    /// Its priority, if it has one and the engine knows of any.
+    pub priority: Option<i64>,
     /// Report logprobs.
     pub logprobs: Option<LogprobsWanted>,
 }
@@ -175,8 +206,12 @@ pub struct EngineLimits {
     pub max_queued_requests: u32,
     /// The most prompt tokens of one step.
     pub chunked_prefill_size: u32,
+    /// How long a step should last at most; zero: as long as it takes.
+    pub max_step_time: Duration,
     /// Tokens in one page of the KV pool.
     pub page_size: u32,
+    /// Requests may have priorities.
+    pub priority_scheduling: bool,
 }
 
 /// What the engine serves.

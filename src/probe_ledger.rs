@@ -88,7 +88,10 @@ impl ProbeLedger {
                 }
             }
             EngineEvent::StepBegan(step) => flights.step_began(*step),
-            EngineEvent::StepEnded(_) | EngineEvent::Paused(_) | EngineEvent::Heartbeat(_) => {}
+            EngineEvent::StepEnded(_)
+            | EngineEvent::Paused(_)
+            | EngineEvent::CacheFlushed { .. }
+            | EngineEvent::Heartbeat(_) => {}
         }
     }
 

@@ -1,17 +1,23 @@
 //! Station 3: decides what runs, and vouches for the probes that had to wait for it.
 
+pub mod settings;
 pub mod event_loop;
 pub mod request;
+pub mod schedule_policy;
 pub mod schedule_batch;
+pub mod step_budget;
 pub mod kv_pool;
+pub mod radix_cache;
 pub mod outbox;
 pub mod vitals;
 mod batch_result;
 mod embedding;
 mod pause;
+mod flush_cache;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::clock::MonoNanos;
 use crate::drills::Drills;
@@ -24,23 +30,12 @@ use crate::telemetry::labels::{Hop, ProbeBranch};
 use embedding::{EmbeddingRequest, EmbeddingRequests};
 use kv_pool::KvPool;
 use outbox::Outbox;
+use radix_cache::RadixCache;
 use request::Request;
+use schedule_policy::{Rank, enqueue};
+pub use settings::{PrefixCache, SchedulerConfig};
+use step_budget::{StepBudget, StepWork};
 use vitals::VitalsPage;
-
-/// Limits of the scheduler.
-#[derive(Debug, Clone, Copy)]
-pub struct SchedulerConfig {
-    /// The most prompt tokens of one step.
-    pub chunked_prefill_size: usize,
-    /// The most tokens of one step of an embedding model.
-    pub max_prefill_tokens: usize,
-    /// The most requests that run at once.
-    pub max_running_requests: usize,
-    /// The most requests that wait.
-    pub max_queued_requests: usize,
-    /// KV pool size in tokens.
-    pub max_total_tokens: usize,
-}
 
 /// What reaches the scheduler.
 #[derive(Debug)]
@@ -105,16 +100,25 @@ pub struct Scheduler {
     embeddings: EmbeddingRequests,
     return_health_check_ipcs: VecDeque<ParkedProbe>,
     kv_pool: KvPool,
+    step_budget: StepBudget,
+    /// What the last step did, until somebody says how long it took.
+    last_work: Option<StepWork>,
+    /// Prompt tokens that a step could take when the last one was planned.
+    prefill_budget: usize,
     vitals: Arc<VitalsPage>,
     drills: Drills,
     paused: bool,
     steps: u64,
+    arrivals: u64,
 }
 
 impl Scheduler {
     /// A scheduler for `runner` that shows its counts on `vitals`.
     #[must_use]
     pub fn new(runner: Box<dyn ModelRunner>, config: SchedulerConfig, vitals: Arc<VitalsPage>, drills: Drills) -> Self {
+        let generates = runner.info().task.is_generation();
+        let most = if generates { config.chunked_prefill_size } else { config.max_prefill_tokens };
+        let cache = (config.prefix_cache == PrefixCache::On).then(RadixCache::default);
         Self {
             runner,
             config,
@@ -122,11 +126,15 @@ impl Scheduler {
             running: Vec::new(),
             embeddings: EmbeddingRequests::default(),
             return_health_check_ipcs: VecDeque::new(),
-            kv_pool: KvPool::new(config.max_total_tokens / PAGE_SIZE),
+            kv_pool: KvPool::new(config.max_total_tokens / PAGE_SIZE, cache),
+            step_budget: StepBudget::new(most, config.max_step_time),
+            last_work: None,
+            prefill_budget: most,
             vitals,
             drills,
             paused: false,
             steps: 0,
+            arrivals: 0,
         }
     }
 
@@ -153,6 +161,13 @@ impl Scheduler {
         }
     }
 
+    /// The turn that has just ended took so long, and ran a batch: the next ones are planned by it.
+    pub fn step_took(&mut self, took: Duration) {
+        if let Some(work) = self.last_work.take() {
+            self.step_budget.learn(&work, took);
+        }
+    }
+
     /// Nothing runs and nothing waits but probes.
     #[must_use]
     pub fn is_fully_idle(&self) -> bool {
@@ -171,6 +186,7 @@ impl Scheduler {
                     }
                     ToEngine::Pause(mode) => self.pause(mode, out),
                     ToEngine::Continue => self.resume(out),
+                    ToEngine::FlushCache(id) => self.flush_cache(&worker, id, out),
                     ToEngine::Fault(_) | ToEngine::FaultsOff => {} // the ipc thread has done it; this turn sees it
                 },
                 SchedulerInput::WorkerGone(worker) => self.forget(|owner, _, _| *owner == worker),
@@ -192,14 +208,20 @@ impl Scheduler {
             self.return_health_check_ipcs.push_back(ParkedProbe { worker, probe, rid, request, sent_at });
             return;
         }
-        if let Err((kind, message)) = self.admit(&request) {
+        let rank = self.next_rank(&request);
+        if let Err((kind, message)) = self.admit(&request, rank, out) {
             out.send(&worker, request::abort_output(&request, kind, message));
             return;
         }
         if purpose == Purpose::Serve {
             out.send(&worker, FromEngine::Event(EngineEvent::HopEntered { rid, hop: Hop::Queue }));
         }
-        self.waiting.push_back(Request::new(worker, request));
+        enqueue(&mut self.waiting, Request::new(worker, request, rank));
+    }
+
+    fn next_rank(&mut self, request: &TokenizedGenerateReqInput) -> Rank {
+        self.arrivals += 1;
+        Rank::new(request.purpose, request.priority, self.arrivals, self.config.priorities)
     }
 
     fn process_embed(
@@ -247,8 +269,13 @@ impl Scheduler {
         }
     }
 
-    /// Is there a place for `request`, now or later?
-    fn admit(&self, request: &TokenizedGenerateReqInput) -> Result<(), (AbortKind, String)> {
+    /// Is there a place for `request`, now or later? One of lower priority may have to make room in the queue.
+    fn admit(
+        &mut self,
+        request: &TokenizedGenerateReqInput,
+        rank: Rank,
+        out: &mut dyn Outbox,
+    ) -> Result<(), (AbortKind, String)> {
         let asked = request.input_ids.len() + request.sampling_params.max_new_tokens as usize;
         let pool = self.kv_pool.total_tokens();
         if asked > pool {
@@ -259,6 +286,7 @@ impl Scheduler {
         let live = self.running.iter().filter(served).count() + self.waiting.iter().filter(served).count();
         if request.purpose == Purpose::Serve
             && live >= self.config.max_running_requests + self.config.max_queued_requests
+            && !self.displace_last_waiting(rank, out)
         {
             let limit = self.config.max_queued_requests;
             let message = format!("{limit} requests wait already (--max-queued-requests); try again later");
@@ -304,7 +332,10 @@ impl Scheduler {
             let left = EngineEvent::HopLeft { rid, hop: Hop::ReturnHealthCheckIpcs };
             out.send(&worker, FromEngine::Event(left));
             match request {
-                ProbeRequest::Generate(request) => self.waiting.push_back(Request::new(worker, request)),
+                ProbeRequest::Generate(request) => {
+                    let rank = self.next_rank(&request);
+                    enqueue(&mut self.waiting, Request::new(worker, request, rank));
+                }
                 ProbeRequest::Embed(request) => self.embeddings.push(EmbeddingRequest::new(worker, request)),
             }
         }
@@ -330,7 +361,10 @@ impl Scheduler {
             return_health_check_ipcs: self.return_health_check_ipcs.len(),
             return_health_check_oldest: oldest,
             kv_used_tokens: self.kv_pool.used_tokens(),
+            kv_evictable_tokens: self.kv_pool.evictable_tokens(),
+            kv_evicted_tokens: self.kv_pool.evicted_tokens(),
             kv_lacking_tokens: self.kv_lacking_tokens(),
+            prefill_budget: self.prefill_budget,
             paused: self.paused,
         });
     }

@@ -6,6 +6,7 @@ pub mod request;
 pub mod receive;
 pub mod liveness;
 pub mod control;
+mod flushes;
 pub mod abort;
 mod table;
 
@@ -29,6 +30,7 @@ use crate::server_status::StatusBoard;
 use crate::telemetry::metrics::Metrics;
 use crate::tokenizer::Tokenizer;
 use crate::tokenizer::chat_template::ChatTemplate;
+use flushes::Flushes;
 use liveness::Liveness;
 use table::{Epoch, RequestTable};
 
@@ -78,6 +80,7 @@ struct Inner {
     streams: TaskTracker,
     lag: Arc<RuntimeLag>,
     drills: Drills,
+    flushes: Flushes,
     request_limit: Option<Duration>,
 }
 
@@ -131,6 +134,7 @@ impl TokenizerManager {
             streams: TaskTracker::new(),
             lag: Arc::default(),
             drills,
+            flushes: Flushes::default(),
             request_limit,
         };
         (Self { inner: Arc::new(inner) }, ToEngineQueue { receiver, depth })

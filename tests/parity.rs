@@ -8,6 +8,8 @@ mod batching;
 mod candle;
 #[path = "parity/formats.rs"]
 mod formats;
+#[path = "parity/prefix_cache.rs"]
+mod prefix_cache;
 #[path = "parity/prompts.rs"]
 mod prompts;
 #[path = "parity/refusals.rs"]

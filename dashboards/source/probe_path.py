@@ -68,7 +68,7 @@ def _probes() -> list[Panel]:
                          shades(BLUE, ".* starting"), shades(GREY, ".* (draining|paused|shortcut|client_gone)")],
               links=[runbook("RadiosondeNotProbed")]),
         lines("Good probes, duration by branch", "How slow is a healthy probe? idle is the time of one token, busy the rest "
-              "of the step in flight. Busy near the dashed limit: steps are too long, lower --chunked-prefill-size before "
+              "of the step in flight. Busy near the dashed limit: steps are too long, lower --max-step-time before "
               "healthy servers fail their probes. Dots open traces.",
               "s", Query(quantile(0.99, "instance, branch", duration, *answered), "{{instance}} {{branch}} p99",
                          exemplar=True),

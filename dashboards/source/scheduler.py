@@ -47,9 +47,10 @@ def _steps() -> list[Panel]:
         heatmap("Step durations", "How long do steps take? Two bands are normal: decode below, prefill above. A new band "
                 "higher up: longer prompts or a starved CPU. The slowest step is the slowest healthy probe.",
                 "s", Query(sum_by("le", increase(f"{duration}_bucket")), "{{le}}", heatmap=True), width=8),
-        lines("Step duration, p99 by phase", "Which phase is slow, on which instance? Prefill and mixed follow "
-              "--chunked-prefill-size; decode follows the batch size below. One instance alone: its host.",
-              "s", Query(quantile(0.99, "instance, phase", duration), "{{instance}} {{phase}}", exemplar=True), log=True,
+        lines("Step duration, p99 by phase", "Which phase is slow, on which instance? Prefill and mixed stay "
+              "near the dashed --max-step-time; decode follows the batch size below. One instance alone: its host.",
+              "s", Query(quantile(0.99, "instance, phase", duration), "{{instance}} {{phase}}", exemplar=True),
+              Query(f"min({series('radiosonde_max_step_time_seconds')})", "limit"), overrides=[dashed("limit")], log=True,
               width=8, links=[runbook("RadiosondeProbeSlow")]),
         lines("Step in flight", "Is one step taking too long just now? A saw-tooth below the p99 is normal; a line that "
               "climbs is a forward pass that hangs, and every probe and request waits for it.",
@@ -58,10 +59,10 @@ def _steps() -> list[Panel]:
         lines("Sequences in a step, mean", "How well are batches filled? More is better throughput and longer decode steps. "
               "One while many wait: the KV pool or --max-running-requests holds them back.",
               "short", Query(mean("instance, phase", size), "{{instance}} {{phase}}")),
-        lines("Tokens in a step, mean", "How much work is one step? Prefill stays at or below the dashed chunk size: that "
-              "bounds how long a busy probe waits.",
+        lines("Tokens in a step, mean", "How much work is one step? Prefill stays at or below the dashed budget: what fits "
+              "into --max-step-time, as learnt from the steps before. One page of 16: this CPU is too slow for the limit.",
               "short", Query(mean("instance, phase", tokens), "{{instance}} {{phase}}"),
-              Query(f"min({series('radiosonde_chunked_prefill_size')})", "chunk size"), overrides=[dashed("chunk size")]),
+              Query(f"min({series('radiosonde_prefill_budget_tokens')})", "budget"), overrides=[dashed("budget")]),
     ]
 
 
@@ -80,8 +81,11 @@ def _load() -> list[Panel]:
         lines("Time in the queue, p95", "How long does a request wait for its first step? It is the part of the time to "
               "first token that more instances would remove.",
               "s", Query(quantile(0.95, "instance", "radiosonde_queue_time_seconds"), "{{instance}}"), width=8),
-        lines("KV pool in use", "Is the cache full? Near 100 % requests wait or are retracted.",
-              "percentunit", Query(series("radiosonde_token_usage"), "{{instance}}"), highest=1, width=8),
+        lines("KV pool in use", "Is the pool full? Near 100 % requests wait or are retracted. What is only kept "
+              "for prompts that come back makes room when it is needed.",
+              "percentunit", Query(series("radiosonde_token_usage"), "{{instance}}"),
+              Query(f"{series('radiosonde_kv_evictable_tokens')} / {series('radiosonde_max_total_num_tokens')}",
+                    "{{instance}} kept"), highest=1, width=8),
         lines("Retractions", "Do requests lose their place? Each gave its KV pages back and starts again: work done twice. "
               "More than now and then: lower --max-running-requests, shorten contexts, or scale out.",
               "short", Query(sum_by("instance", increase("radiosonde_num_retractions_total")), "{{instance}}"), bars=True,

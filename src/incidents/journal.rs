@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use serde::Serialize;
 
 use crate::clock::MonoNanos;
-use crate::io_struct::{EngineEvent, Heartbeat};
+use crate::io_struct::{EngineEvent, FlushOutcome, Heartbeat};
 use crate::probe_ledger::autopsy::millis;
 
 const KEPT_EVENTS: usize = 48;
@@ -40,6 +40,10 @@ impl Journal {
             EngineEvent::Paused(paused) => {
                 self.event(at, if *paused { "paused".to_owned() } else { "goes on".to_owned() });
             }
+            EngineEvent::CacheFlushed { outcome: FlushOutcome::Flushed { tokens }, .. } => {
+                self.event(at, format!("prefix cache flushed: {tokens} tokens"));
+            }
+            EngineEvent::CacheFlushed { .. } => {} // nothing was done
             EngineEvent::Retracted { rid } => self.event(at, format!("{rid} was retracted")),
             EngineEvent::PrefillChunks(_) => {} // the step says how many tokens it has
             EngineEvent::StepBegan(step) => {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Rid;
+use super::{FlushId, FlushOutcome, Rid};
 use crate::clock::MonoNanos;
 use crate::telemetry::labels::{Hop, ProbeBranch, StepPhase};
 
@@ -43,6 +43,13 @@ pub enum EngineEvent {
     StepEnded(StepInfo),
     /// The scheduler holds its batches, or does not any more.
     Paused(bool),
+    /// What became of a [`super::ToEngine::FlushCache`].
+    CacheFlushed {
+        /// Which.
+        id: FlushId,
+        /// Whether anything was done.
+        outcome: FlushOutcome,
+    },
     /// Every 250 ms, from a thread that is not the scheduler's.
     Heartbeat(Heartbeat),
 }
@@ -99,10 +106,18 @@ pub struct Heartbeat {
     pub return_health_check_oldest: Option<MonoNanos>,
     /// KV pool tokens in use.
     pub kv_used_tokens: u32,
+    /// KV pool tokens that are kept for requests to come, and that no request uses.
+    pub kv_evictable_tokens: u32,
+    /// Kept tokens that had to make room, in all.
+    pub kv_evicted_tokens: u64,
+    /// Prompt tokens that a step can take.
+    pub prefill_budget: u32,
     /// Messages that wait in front of this frontend's socket.
     pub outbox: u32,
     /// Requests that had to give their KV pages back, in all.
     pub retractions: u64,
+    /// Requests that had to give their places to others of higher priority, in all.
+    pub preemptions: u64,
     /// When the scheduler's loop last turned.
     pub last_turn: MonoNanos,
     /// What the head of the queue lacks in the KV pool, in tokens.

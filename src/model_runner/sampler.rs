@@ -1,5 +1,7 @@
 //! Logits to a token: bias, penalties, temperature, top-k, top-p, min-p, in SGLang's order.
 
+mod row;
+
 use std::cmp::Ordering;
 use std::collections::HashMap;
 
@@ -7,6 +9,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use crate::io_struct::{LogprobsWanted, SamplingParams, TokenId, TokenLogprob};
+use row::Weights;
 
 /// What the choice depends on, beside the logits. Nothing else may: so a seed gives the same text in any batch.
 #[derive(Debug, Clone, Copy)]
@@ -75,19 +78,25 @@ fn adjust(logits: &mut [f32], input: &SamplingInput<'_>) {
 }
 
 fn choose(logits: &[f32], input: &SamplingInput<'_>) -> TokenId {
-    if input.params.is_greedy() || input.params.top_k == Some(1) {
-        return argmax(logits);
+    let params = input.params;
+    if params.is_greedy() || params.top_k == Some(1) {
+        return row::argmax(logits);
     }
-    let candidates = candidates(logits, input.params);
+    let share = rng(input).random::<f64>();
+    let weights = Weights::new(logits, row::largest(logits), 1.0 / params.temperature);
+    if params.top_k.is_none() && params.top_p >= 1.0 && params.min_p <= 0.0 {
+        return weights.at(share);
+    }
+    let candidates = candidates(logits, params, weights.total());
     let total: f64 = candidates.iter().map(|(_, weight)| weight).sum();
-    let mut left = rng(input).random::<f64>() * total;
+    let mut left = share * total;
     for (token, weight) in &candidates {
         left -= weight;
         if left < 0.0 {
             return *token;
         }
     }
-    candidates.last().map_or_else(|| argmax(logits), |(token, _)| *token)
+    candidates.last().map_or_else(|| row::argmax(logits), |(token, _)| *token)
 }
 
 /// One number for each position of each seed, so that a request can be stopped and taken up again.
@@ -96,31 +105,30 @@ fn rng(input: &SamplingInput<'_>) -> StdRng {
     StdRng::seed_from_u64(input.seed ^ position.wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 
-/// The first of the largest; never a NaN.
-fn argmax(logits: &[f32]) -> TokenId {
-    let mut best = (0, f32::NEG_INFINITY);
-    for (index, logit) in logits.iter().enumerate() {
-        if *logit > best.1 {
-            best = (index, *logit);
-        }
-    }
-    TokenId(best.0 as u32)
-}
-
-/// What is left after top-k, top-p and min-p, likeliest first where an order is needed, with unnormalised weights.
-fn candidates(logits: &[f32], params: &SamplingParams) -> Vec<(TokenId, f64)> {
-    let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+/// What is left after top-k, top-p and min-p, with unnormalised weights, `total` together; ordered by weight where one of
+/// the first two is given, else by id.
+fn candidates(logits: &[f32], params: &SamplingParams, total: f64) -> Vec<(TokenId, f64)> {
+    let largest = row::largest(logits);
     let scale = f64::from(params.temperature);
-    let weight = |logit: f32| (f64::from(logit - max) / scale).exp();
-    let mut kept: Vec<(TokenId, f64)> =
-        (0..).map(TokenId).zip(logits).map(|(token, logit)| (token, weight(*logit))).collect();
-    if let Some(top_k) = params.top_k.map(|k| k as usize).filter(|k| *k < kept.len()) {
-        kept.select_nth_unstable_by(top_k, likelier);
-        kept.truncate(top_k);
-    }
-    if params.top_p < 1.0 {
+    let weight = |logit: f32| (f64::from(logit - largest) / scale).exp();
+    let limited = params.top_k.is_some() || params.top_p < 1.0;
+    let mut kept = likeliest(logits, largest, params.temperature, |kept| {
+        let mass = || kept.iter().map(|(_, logit)| weight(*logit)).sum::<f64>();
+        match params.top_k {
+            Some(top_k) => kept.len() >= top_k as usize,
+            None => limited && mass() >= total * f64::from(params.top_p),
+        }
+    })
+    .into_iter()
+    .map(|(token, logit)| (token, weight(logit)))
+    .collect::<Vec<_>>();
+    if limited {
         kept.sort_unstable_by(likelier);
-        let enough = kept.iter().map(|(_, weight)| weight).sum::<f64>() * f64::from(params.top_p);
+    }
+    kept.truncate(params.top_k.map_or(usize::MAX, |k| k as usize));
+    if params.top_p < 1.0 {
+        let all = if params.top_k.is_some() { kept.iter().map(|(_, weight)| weight).sum() } else { total };
+        let enough = all * f64::from(params.top_p);
         let mut sum = 0.0;
         let needed = kept.iter().take_while(|(_, weight)| {
             let before = sum;
@@ -133,10 +141,19 @@ fn candidates(logits: &[f32], params: &SamplingParams) -> Vec<(TokenId, f64)> {
     if params.min_p > 0.0 {
         kept.retain(|(_, weight)| *weight >= f64::from(params.min_p)); // the likeliest has weight 1
     }
-    if params.top_k.is_some() && params.top_p >= 1.0 {
-        kept.sort_unstable_by_key(|(token, _)| *token); // selection leaves an order that depends on the algorithm
-    }
     kept
+}
+
+/// The tokens at the top of the row, so many that `enough` holds, or all: most rows have few that count.
+fn likeliest(
+    logits: &[f32],
+    largest: f32,
+    temperature: f32,
+    enough: impl Fn(&[(TokenId, f32)]) -> bool,
+) -> Vec<(TokenId, f32)> {
+    let some = [6.0, 14.0].into_iter().map(|depth| row::at_least(logits, largest - depth * temperature));
+    let all = || (0..).map(TokenId).zip(logits.iter().copied()).collect();
+    some.into_iter().find(|kept| enough(kept)).unwrap_or_else(all)
 }
 
 /// Larger weight first; equal weights by id, so that the order is one.
@@ -144,34 +161,24 @@ fn likelier(a: &(TokenId, f64), b: &(TokenId, f64)) -> Ordering {
     b.1.total_cmp(&a.1).then(a.0.cmp(&b.0))
 }
 
-/// What `row` says of `token` and of the rivals that are wanted.
+/// What `logits` say of `token` and of the rivals that are wanted.
 #[must_use]
-pub fn logprob_of(row: &[f32], token: TokenId, wanted: &LogprobsWanted) -> TokenLogprob {
-    let max = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let sum: f64 = row.iter().map(|logit| f64::from(logit - max).exp()).sum();
-    let log_sum = f64::from(max) + sum.ln();
+pub fn logprob_of(logits: &[f32], token: TokenId, wanted: &LogprobsWanted) -> TokenLogprob {
+    let largest = row::largest(logits);
+    let log_sum = f64::from(largest) + Weights::new(logits, largest, 1.0).total().ln();
     let logprob = |logit: f32| ((f64::from(logit) - log_sum) as f32).min(0.0);
-    let of = |token: TokenId| row.get(token.index()).map_or(f32::NEG_INFINITY, |logit| logprob(*logit));
+    let of = |token: TokenId| logits.get(token.index()).map_or(f32::NEG_INFINITY, |logit| logprob(*logit));
+    let top = wanted.top as usize;
+    let ranked = likeliest(logits, largest, 1.0, |kept| kept.len() >= top);
+    let mut ranked: Vec<_> = ranked.into_iter().map(|(token, logit)| (token, f64::from(logit))).collect();
+    ranked.sort_unstable_by(likelier);
+    ranked.truncate(top);
     TokenLogprob {
         token,
         logprob: of(token),
-        top: likeliest(row, wanted.top as usize).into_iter().map(|token| (token, of(token))).collect(),
+        top: ranked.into_iter().map(|(token, _)| (token, of(token))).collect(),
         asked: wanted.token_ids.iter().map(|token| (*token, of(*token))).collect(),
     }
-}
-
-fn likeliest(row: &[f32], count: usize) -> Vec<TokenId> {
-    if count == 0 {
-        return Vec::new();
-    }
-    let mut ranked: Vec<(TokenId, f64)> =
-        (0..).map(TokenId).zip(row).map(|(token, logit)| (token, f64::from(*logit))).collect();
-    if count < ranked.len() {
-        ranked.select_nth_unstable_by(count, likelier);
-    }
-    ranked.truncate(count);
-    ranked.sort_unstable_by(likelier);
-    ranked.into_iter().map(|(token, _)| token).collect()
 }
 
 #[cfg(test)]
@@ -213,6 +220,50 @@ mod tests {
         check(|p| p.logit_bias = vec![(TokenId(0), 100.0)], &[0]);
         check(|p| (p.temperature, p.logit_bias) = (0.0, vec![(TokenId(2), -100.0)]), &[3]);
         check(|p| (p.temperature, p.top_p, p.logit_bias) = (0.0, 0.5, vec![(TokenId(99), 1.0)]), &[2]);
+    }
+
+    /// As the definitions say, without a short cut.
+    fn plainly(logits: &[f32], params: &SamplingParams) -> Vec<TokenId> {
+        let all = (0..).map(TokenId).zip(logits.iter().map(|logit| f64::from(logit / params.temperature)));
+        let mut kept: Vec<_> = all.collect();
+        kept.sort_unstable_by(likelier);
+        kept.truncate(params.top_k.map_or(usize::MAX, |k| k as usize));
+        let weight = |entry: &(TokenId, f64)| (entry.1 - f64::from(row::largest(logits) / params.temperature)).exp();
+        let total: f64 = kept.iter().map(weight).sum();
+        let mut before = 0.0;
+        kept.retain(|entry| {
+            let needed = params.top_p >= 1.0 || before < total * f64::from(params.top_p);
+            before += weight(entry);
+            needed && weight(entry) >= f64::from(params.min_p)
+        });
+        kept.into_iter().map(|(token, _)| token).collect()
+    }
+
+    #[test]
+    fn short_cuts_change_nothing() {
+        for seed in 0..400 {
+            let mut random = StdRng::seed_from_u64(seed);
+            let spread: f32 = random.random_range(0.1..12.0); // from flat to steep
+            let len = random.random_range(1..3000);
+            let logits: Vec<f32> = (0..len).map(|_| random.random_range(-spread..spread)).collect();
+            let params = SamplingParams {
+                temperature: random.random_range(0.2..2.0),
+                top_k: [None, Some(2), Some(40), Some(2500)][random.random_range(0..4)],
+                top_p: [1.0, 0.99, 0.9, 0.3][random.random_range(0..4)],
+                min_p: [0.0, 0.0, 0.05][random.random_range(0..3)],
+                ..SamplingParams::default()
+            };
+            let total = Weights::new(&logits, row::largest(&logits), 1.0 / params.temperature).total();
+            let mut got: Vec<_> = candidates(&logits, &params, total).into_iter().map(|(token, _)| token).collect();
+            let mut want = plainly(&logits, &params);
+            got.sort_unstable();
+            want.sort_unstable();
+            let differ = got.len().abs_diff(want.len());
+            assert!(
+                differ <= 1 && got.iter().filter(|token| !want.contains(token)).count() <= 1,
+                "seed {seed} {params:?}"
+            );
+        }
     }
 
     #[test]

@@ -22,8 +22,9 @@ use crate::model_runner::scripted::ScriptedRunner;
 use crate::model_runner::weights::{self, LoadOptions};
 use crate::model_runner::{ModelRunner, PAGE_SIZE, PageId, SequenceSlice};
 use crate::scheduler::event_loop::{ChannelInbox, event_loop};
+use crate::scheduler::schedule_policy::{FirstPriority, Priorities};
 use crate::scheduler::vitals::VitalsPage;
-use crate::scheduler::{Scheduler, SchedulerConfig};
+use crate::scheduler::{PrefixCache, Scheduler, SchedulerConfig};
 use crate::telemetry;
 
 /// Messages received and not yet seen by the scheduler; beyond it the socket is not read.
@@ -122,11 +123,24 @@ fn load(
 fn scheduler_config(args: &SchedulerArgs, info: &ModelInfo) -> SchedulerConfig {
     SchedulerConfig {
         chunked_prefill_size: args.chunked_prefill_size as usize,
+        max_step_time: args.step_limit(),
+        policy: args.schedule_policy,
+        priorities: priorities(args),
+        prefix_cache: if args.disable_radix_cache { PrefixCache::Off } else { PrefixCache::On },
         max_prefill_tokens: args.max_prefill_tokens as usize,
         max_running_requests: args.max_running_requests as usize,
         max_queued_requests: args.max_queued_requests as usize,
         max_total_tokens: info.max_total_tokens as usize,
     }
+}
+
+fn priorities(args: &SchedulerArgs) -> Priorities {
+    if !args.enable_priority_scheduling {
+        return Priorities::Off;
+    }
+    let low = args.schedule_low_priority_values_first;
+    let first = if low { FirstPriority::Low } else { FirstPriority::High };
+    Priorities::On { first, preemption_threshold: args.priority_scheduling_preemption_threshold }
 }
 
 /// What the frontends are told of it.
@@ -135,7 +149,9 @@ fn limits(args: &SchedulerArgs) -> EngineLimits {
         max_running_requests: args.max_running_requests,
         max_queued_requests: args.max_queued_requests,
         chunked_prefill_size: args.chunked_prefill_size,
+        max_step_time: args.max_step_time,
         page_size: PAGE_SIZE as u32,
+        priority_scheduling: args.enable_priority_scheduling,
     }
 }
 

@@ -145,7 +145,6 @@ fn engine_args(args: &ServeArgs, model: &ModelSource) -> Vec<String> {
         ModelSource::Gguf(path) | ModelSource::Folder(path) => path.display().to_string(),
         ModelSource::Scripted(script) => format!("scripted:{script}"),
     };
-    let scheduler = &args.scheduler;
     let log = &args.telemetry.log;
     let log_format = match log.log_format {
         crate::config::LogFormat::Human => "human",
@@ -154,15 +153,11 @@ fn engine_args(args: &ServeArgs, model: &ModelSource) -> Vec<String> {
     let mut all = vec![
         format!("--supervised={}", std::process::id()),
         format!("--model={model}"),
-        format!("--chunked-prefill-size={}", scheduler.chunked_prefill_size),
-        format!("--max-prefill-tokens={}", scheduler.max_prefill_tokens),
         format!("--encoder-precision={}", args.model.encoder_precision.as_str()),
-        format!("--max-running-requests={}", scheduler.max_running_requests),
-        format!("--max-queued-requests={}", scheduler.max_queued_requests),
-        format!("--max-total-tokens={}", scheduler.max_total_tokens),
         format!("--log-format={log_format}"),
         format!("--log-level={}", log.log_level),
     ];
+    all.extend(args.scheduler.flags());
     all.extend(args.model.context_length.map(|tokens| format!("--context-length={tokens}")));
     if args.http.drills.enable_drills {
         all.push("--enable-drills".to_owned());

@@ -25,7 +25,7 @@ impl Scheduler {
         if !self.runner.info().task.is_generation() {
             return self.run_embedding_batch(out);
         }
-        let slots = self.schedule_batch(out);
+        let (slots, work) = self.schedule_batch(out);
         if slots.is_empty() {
             return false;
         }
@@ -45,6 +45,7 @@ impl Scheduler {
             Ok(logits) => {
                 self.vitals.batch_result();
                 self.process_batch_result(&slots, &logits, out);
+                self.last_work = Some(work);
                 true
             }
             Err(error) => {
@@ -64,7 +65,7 @@ impl Scheduler {
         let mut chunks: BTreeMap<&HttpWorkerIpc, Vec<PrefillChunk>> = BTreeMap::new();
         for slot in slots {
             let request = &self.running[slot.index];
-            if request.purpose == Purpose::Serve && !request.is_decoding() {
+            if request.purpose == Purpose::Serve && !request.decoding {
                 let tokens = u32::try_from(slot.tokens).unwrap_or(u32::MAX);
                 chunks.entry(&request.worker).or_default().push(PrefillChunk { rid: request.rid.clone(), tokens });
             }
@@ -81,9 +82,9 @@ impl Scheduler {
         let mut news = News::new();
         for slot in slots {
             let request = &mut self.running[slot.index];
-            let was_decoding = request.is_decoding();
+            let was_decoding = request.decoding;
             score(request, slot.tokens, &mut rows);
-            request.computed += slot.tokens;
+            request.computed(slot.tokens, &mut self.kv_pool);
             if request.computed < request.tokens.len() {
                 continue; // a chunk in the middle of its prompt
             }
@@ -93,6 +94,7 @@ impl Scheduler {
                 let row = rows.next().expect("the runner returns a row for each slice that wants one");
                 let sampled = sampler::sample(row, &request.sampling_input());
                 request.tokens.push(sampled.token);
+                request.decoding = true;
                 let finish_reason = request.finish_reason(sampled.token, &eos);
                 request.output(Some(sampled.token), sampled.logprob.into_iter().collect(), finish_reason)
             };

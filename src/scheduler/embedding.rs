@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::outbox::Outbox;
+use super::step_budget::{StepBudget, StepWork};
 use super::{Purpose, Scheduler};
 use crate::io_struct::{
     AbortKind, BatchEmbeddingOutput, EmbeddingOutput, EngineEvent, EngineOutput, FinishReason, FromEngine,
@@ -110,17 +111,15 @@ impl EmbeddingRequests {
         }
     }
 
-    /// Moves the head of the queue into the step: at most `requests`, and as many as have no more than `tokens` tokens
-    /// together, but always one.
-    fn form_batch(&mut self, requests: usize, tokens: usize, out: &mut dyn Outbox) {
-        let mut left = tokens;
+    /// Moves the head of the queue into the step: at most `requests`, and as many as `budget` has room for, but always one.
+    /// Returns what the step will have to do.
+    fn form_batch(&mut self, requests: usize, budget: &StepBudget, out: &mut dyn Outbox) -> StepWork {
+        let mut work = StepWork::default();
         while self.running.len() < requests {
-            let fits = |request: &EmbeddingRequest| request.input.input_ids.len() <= left;
-            if !self.running.is_empty() && !self.waiting.front().is_some_and(fits) {
-                return;
-            }
-            let Some(request) = self.waiting.pop_front() else { return };
-            left = left.saturating_sub(request.input.input_ids.len());
+            let fits = |request: &mut EmbeddingRequest| request.input.input_ids.len() <= budget.chunk(&work, 0);
+            let is_first = self.running.is_empty();
+            let Some(request) = self.waiting.pop_front_if(|request| is_first || fits(request)) else { break };
+            work.add_prefill(0, request.input.input_ids.len());
             if request.is_served() || request.queued {
                 request.leaves(Hop::Queue, out);
             }
@@ -132,6 +131,7 @@ impl EmbeddingRequests {
             }
             self.running.push(request);
         }
+        work
     }
 
     /// Tells each frontend which of its texts are about to run, in one message.
@@ -206,7 +206,8 @@ impl Scheduler {
 
     /// Runs at most one batch of texts. True if one ran and its result is good.
     pub(super) fn run_embedding_batch(&mut self, out: &mut dyn Outbox) -> bool {
-        self.embeddings.form_batch(self.config.max_running_requests, self.config.max_prefill_tokens, out);
+        self.prefill_budget = self.step_budget.chunk(&StepWork::default(), 0);
+        let work = self.embeddings.form_batch(self.config.max_running_requests, &self.step_budget, out);
         if self.embeddings.running.is_empty() {
             return false;
         }
@@ -235,7 +236,10 @@ impl Scheduler {
         }
         let good = result.is_ok();
         match &result {
-            Ok(_) => self.vitals.batch_result(),
+            Ok(_) => {
+                self.vitals.batch_result();
+                self.last_work = Some(work);
+            }
             Err(error) => self.tell_failed_step(info.number, error),
         }
         self.embeddings.finish(result.map_err(|error| error.to_string()), out);

@@ -9,6 +9,7 @@ use tokio::sync::mpsc::error::TryRecvError;
 use super::outbox::Outbox;
 use super::vitals::VitalsPage;
 use super::{Inbox, Scheduler, SchedulerInput, Turn};
+use crate::clock::MonoNanos;
 use crate::drills::Drills;
 
 /// A loop that cannot form a batch looks again after this time; it must not spin on a core that the model needs.
@@ -68,7 +69,9 @@ pub fn event_loop(
 ) {
     loop {
         drills.before_turn();
+        let began = MonoNanos::now();
         let turn = scheduler.step(inbox, out);
+        scheduler.step_took(began.elapsed());
         vitals.loop_turned();
         let goes_on = match turn {
             Turn::Worked => true,

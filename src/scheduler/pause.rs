@@ -1,6 +1,7 @@
 //! A pause: the loop turns, takes requests in and aborts them, and runs no batch.
 
 use super::outbox::Outbox;
+use super::schedule_policy::enqueue;
 use super::{Purpose, Scheduler, request};
 use crate::io_struct::{AbortKind, EngineEvent, FromEngine, PauseMode};
 
@@ -14,7 +15,8 @@ impl Scheduler {
             PauseMode::Abort => self.abort_all(out),
             PauseMode::Retract => {
                 while !self.running.is_empty() {
-                    self.retract_youngest(out);
+                    self.vitals.retracted();
+                    self.retract_last(out);
                 }
             }
             PauseMode::InPlace => {}
@@ -44,7 +46,7 @@ impl Scheduler {
                 let ended = request::ended(&mut request, AbortKind::Requested, ABORTED.to_owned());
                 out.send(&request.worker, ended);
             } else {
-                self.waiting.push_back(request);
+                enqueue(&mut self.waiting, request);
             }
         }
     }

@@ -2,11 +2,12 @@
 
 use std::ops::Range;
 
+use super::kv_pool::{KvPool, PageTable};
+use super::schedule_policy::Rank;
 use crate::io_struct::{
     AbortKind, BatchTokenIdOutput, EngineOutput, FinishReason, FromEngine, HttpWorkerIpc, LogprobsWanted, Purpose, Rid,
     SamplingParams, TokenId, TokenIdOutput, TokenLogprob, TokenizedGenerateReqInput,
 };
-use crate::model_runner::PageId;
 use crate::model_runner::sampler::SamplingInput;
 
 /// A request that waits or runs.
@@ -20,6 +21,8 @@ pub struct Request {
     pub serial: u64,
     /// Why it exists.
     pub purpose: Purpose,
+    /// Its place among all others.
+    pub rank: Rank,
     /// How to sample and when to stop.
     pub params: SamplingParams,
     /// Logprobs wanted.
@@ -32,8 +35,12 @@ pub struct Request {
     pub prompt_len: usize,
     /// Tokens whose keys and values are in the pool.
     pub computed: usize,
-    /// Its pages of the pool, in order.
-    pub pages: Vec<PageId>,
+    /// Its pages of the pool.
+    pub pages: PageTable,
+    /// It has said something since it got its place: nothing is missing but its newest token.
+    pub decoding: bool,
+    /// Prompt tokens that somebody else had computed.
+    pub cached_tokens: usize,
     /// Drives sampling; drawn once, so that a retracted request goes on as if nothing had happened.
     pub seed: u64,
     /// How often it gave its pages back.
@@ -45,12 +52,13 @@ pub struct Request {
 impl Request {
     /// A request that has just arrived.
     #[must_use]
-    pub fn new(worker: HttpWorkerIpc, input: TokenizedGenerateReqInput) -> Self {
+    pub fn new(worker: HttpWorkerIpc, input: TokenizedGenerateReqInput, rank: Rank) -> Self {
         Self {
             worker,
             rid: input.rid,
             serial: input.serial,
             purpose: input.purpose,
+            rank,
             seed: input.sampling_params.sampling_seed.unwrap_or_else(rand::random),
             params: input.sampling_params,
             logprobs: input.logprobs,
@@ -58,7 +66,9 @@ impl Request {
             prompt_len: input.input_ids.len(),
             tokens: input.input_ids,
             computed: 0,
-            pages: Vec::new(),
+            pages: PageTable::default(),
+            decoding: false,
+            cached_tokens: 0,
             num_retractions: 0,
             queued: false,
         }
@@ -70,17 +80,45 @@ impl Request {
         self.tokens.len() - self.prompt_len
     }
 
-    /// Nothing is missing but the newest token: it decodes.
-    #[must_use]
-    pub fn is_decoding(&self) -> bool {
-        self.computed + 1 == self.tokens.len() && self.output_len() > 0
-    }
-
     /// Gives up what was computed, so that it can start again.
-    pub fn retract(&mut self) {
-        self.computed = 0;
+    pub fn retract(&mut self, kv_pool: &mut KvPool) {
+        kv_pool.release(&mut self.pages);
+        (self.computed, self.decoding) = (0, false);
         self.input_logprobs.clear(); // sent, or computed again
         self.num_retractions += 1;
+    }
+
+    /// Takes over what is known of its tokens by now.
+    pub fn share(&mut self, kv_pool: &mut KvPool) {
+        let before = self.computed;
+        let len = self.shareable_len();
+        kv_pool.share(&mut self.pages, &self.tokens[..len]);
+        self.computed = before.max(self.pages.shared_tokens());
+        if self.num_retractions == 0 {
+            self.cached_tokens += self.computed - before;
+        }
+    }
+
+    /// Its tokens, as far as they may come out of the cache: a token whose logits are wanted runs, and so does a probe as a
+    /// whole, for it must prove that the model does.
+    #[must_use]
+    pub fn shareable(&self) -> &[TokenId] {
+        &self.tokens[..self.shareable_len()]
+    }
+
+    fn shareable_len(&self) -> usize {
+        match self.purpose {
+            Purpose::Serve => self.scores_from().unwrap_or(usize::MAX).min(self.tokens.len() - 1),
+            Purpose::HealthCheck(_) => 0,
+        }
+    }
+
+    /// `tokens` more of its tokens are computed, and so for everybody who begins alike; not those of a probe.
+    pub fn computed(&mut self, tokens: usize, kv_pool: &mut KvPool) {
+        self.computed += tokens;
+        if self.purpose == Purpose::Serve {
+            kv_pool.keep(&mut self.pages, &self.tokens[..self.computed]);
+        }
     }
 
     /// The first place of the prompt whose logits are wanted: they are those of the token behind it. `None`: of none, or
@@ -139,7 +177,7 @@ impl Request {
             finish_reason,
             prompt_tokens: count(self.prompt_len),
             completion_tokens: count(self.output_len()),
-            cached_tokens: 0,
+            cached_tokens: count(self.cached_tokens),
             num_retractions: self.num_retractions,
         }
     }

@@ -1,8 +1,9 @@
-//! Which tokens run in the next step: every decoding request, and prompt chunks first come, first served.
+//! Which tokens run in the next step: every decoding request, and prompt chunks by rank.
 
 use super::kv_pool::KvPool;
 use super::outbox::Outbox;
 use super::request::Request;
+use super::step_budget::{StepBudget, StepWork};
 use super::{Purpose, Scheduler};
 use crate::io_struct::{EngineEvent, FromEngine, StepInfo};
 use crate::model_runner::{PAGE_SIZE, SequenceSlice};
@@ -21,34 +22,39 @@ pub struct Slot {
 }
 
 impl Scheduler {
-    /// Plans the next step; empty if there is nothing to run.
-    pub(super) fn schedule_batch(&mut self, out: &mut dyn Outbox) -> Vec<Slot> {
+    /// Plans the next step, and what it will have to do; empty if there is nothing to run.
+    pub(super) fn schedule_batch(&mut self, out: &mut dyn Outbox) -> (Vec<Slot>, StepWork) {
         self.kv_pool.withhold(self.drills.withholds_kv());
         self.make_room_for_decodes(out);
         self.admit_waiting(out);
-        let mut budget = self.config.chunked_prefill_size;
+        let mut work = StepWork::default();
         let mut rows = SCORED_ROWS;
         let mut slots = Vec::with_capacity(self.running.len());
-        for (index, request) in self.running.iter().enumerate() {
-            let missing = request.tokens.len() - request.computed;
-            let scores = !request.is_decoding() && request.scores_from().is_some();
-            let room = if scores { budget.min(rows) } else { budget };
-            let tokens = if request.is_decoding() { 1 } else { missing.min(room) };
-            if scores {
-                rows -= tokens;
-            }
+        for request in self.running.iter().filter(|request| request.decoding) {
+            work.add_decode(request.tokens.len());
+        }
+        self.prefill_budget = self.step_budget.chunk(&work, self.first_prefill_start());
+        for (index, request) in self.running.iter_mut().enumerate() {
+            let tokens = if request.decoding {
+                1
+            } else {
+                request.share(&mut self.kv_pool); // what others have computed meanwhile: one does the work for all
+                chunk(request, &self.step_budget, &mut work, &mut rows)
+            };
             if tokens > 0 {
                 slots.push(Slot { index, tokens });
             }
-            if !request.is_decoding() {
-                budget -= tokens;
-            }
         }
-        slots
+        (slots, work)
     }
 
-    /// Each decoding request needs a place for one more token. When the pool is full, the youngest request gives its
-    /// pages back; the oldest never does, so there is always progress.
+    /// How far the first prompt is that is not computed yet.
+    fn first_prefill_start(&self) -> usize {
+        self.running.iter().find(|request| !request.decoding).map_or(0, |request| request.computed)
+    }
+
+    /// Each decoding request needs a place for one more token. When the pool is full, the last in rank gives its pages
+    /// back; the first never does, so there is always progress.
     fn make_room_for_decodes(&mut self, out: &mut dyn Outbox) {
         let mut index = 0;
         while index < self.running.len() {
@@ -57,37 +63,25 @@ impl Scheduler {
             if self.kv_pool.grow(&mut request.pages, needed) {
                 index += 1;
             } else {
-                self.retract_youngest(out);
+                self.vitals.retracted();
+                self.retract_last(out);
             }
         }
     }
 
-    pub(super) fn retract_youngest(&mut self, out: &mut dyn Outbox) {
-        let Some(mut request) = self.running.pop() else { return };
-        self.kv_pool.release(&mut request.pages);
-        request.retract();
-        self.vitals.retracted();
-        if request.purpose == Purpose::Serve {
-            for event in [
-                EngineEvent::Retracted { rid: request.rid.clone() },
-                EngineEvent::HopEntered { rid: request.rid.clone(), hop: Hop::Queue },
-            ] {
-                out.send(&request.worker, FromEngine::Event(event));
-            }
-        }
-        self.waiting.push_front(request);
-    }
-
-    /// Fcfs: the head of the queue gets a place as soon as its whole prompt fits, with one page of slack for each
-    /// running request, so that it is not retracted at once.
+    /// The head of the queue gets a place as soon as its whole prompt fits, with one page of slack for each running
+    /// request, so that it is not retracted at once.
     fn admit_waiting(&mut self, out: &mut dyn Outbox) {
-        while self.running.len() < self.config.max_running_requests {
-            let fits = self.kv_lacking_tokens() == 0 || self.running.is_empty();
-            let Some(request) = self.waiting.front_mut() else { return };
-            if !fits || !self.kv_pool.grow(&mut request.pages, request.tokens.len()) {
-                return;
+        self.order_waiting();
+        while !self.waiting.is_empty() {
+            if !self.head_fits() {
+                self.preempt_for_head(out);
             }
-            let Some(request) = self.waiting.pop_front() else { return };
+            let fits = self.head_fits();
+            let Some(mut request) = self.waiting.pop_front_if(|_| fits) else { return };
+            request.share(&mut self.kv_pool);
+            let grown = self.kv_pool.grow(&mut request.pages, request.tokens.len());
+            debug_assert!(grown, "it was asked before whether there is room");
             let hops = match request.purpose {
                 Purpose::Serve => {
                     let left = EngineEvent::HopLeft { rid: request.rid.clone(), hop: Hop::Queue };
@@ -105,20 +99,33 @@ impl Scheduler {
             for event in hops {
                 out.send(&request.worker, FromEngine::Event(event));
             }
-            self.running.push(request);
+            let place = self.running.partition_point(|other| other.rank < request.rank);
+            self.running.insert(place, request);
         }
+    }
+
+    /// The slack is for the others: alone, a request may have the pool to itself.
+    fn head_fits(&self) -> bool {
+        if self.running.len() >= self.config.max_running_requests {
+            return false;
+        }
+        let alone = |head: &Request| {
+            let pages = KvPool::pages_for(head.tokens.len());
+            self.running.is_empty() && self.kv_pool.lacking_pages(head.shareable(), pages) == 0
+        };
+        self.kv_lacking_tokens() == 0 || self.waiting.front().is_some_and(alone)
     }
 
     /// What the pool lacks for the head of the queue, with one page of slack for each running request.
     pub(super) fn kv_lacking_tokens(&self) -> usize {
         let Some(head) = self.waiting.front() else { return 0 };
         let needed = KvPool::pages_for(head.tokens.len() + 1) + self.running.len();
-        needed.saturating_sub(self.kv_pool.free_pages()) * PAGE_SIZE
+        self.kv_pool.lacking_pages(head.shareable(), needed) * PAGE_SIZE
     }
 
     /// What the step works on, for events.
     pub(super) fn step_info(&self, slots: &[Slot]) -> StepInfo {
-        let decodes = slots.iter().filter(|slot| self.running[slot.index].is_decoding()).count();
+        let decodes = slots.iter().filter(|slot| self.running[slot.index].decoding).count();
         let phase = match decodes {
             0 => StepPhase::Prefill,
             n if n == slots.len() => StepPhase::Decode,
@@ -134,6 +141,18 @@ impl Scheduler {
     }
 }
 
+/// The next chunk of a prompt, added to `work`; it takes its part of the scored `rows` that are left.
+fn chunk(request: &Request, budget: &StepBudget, work: &mut StepWork, rows: &mut usize) -> usize {
+    let missing = request.tokens.len() - request.computed;
+    let mut tokens = budget.chunk(work, request.computed).min(missing);
+    if request.scores_from().is_some() {
+        tokens = tokens.min(*rows);
+        *rows -= tokens;
+    }
+    work.add_prefill(request.computed, tokens);
+    tokens
+}
+
 /// The runner's view of `slot`: one slice, or more, where logits in the middle of the prompt are wanted.
 pub(super) fn slices<'a>(request: &'a Request, slot: &Slot) -> impl Iterator<Item = SequenceSlice<'a>> {
     let (start, end) = (request.computed, request.computed + slot.tokens);
@@ -146,7 +165,7 @@ pub(super) fn slices<'a>(request: &'a Request, slot: &Slot) -> impl Iterator<Ite
     all.filter(|(places, _)| !places.is_empty()).map(|(places, wants_logits)| SequenceSlice {
         tokens: &request.tokens[places.clone()],
         start: places.start,
-        pages: &request.pages,
+        pages: request.pages.pages(),
         wants_logits,
     })
 }

@@ -1,14 +1,17 @@
-//! The scheduler, turned by hand.
+//! The scheduler, turned by hand. After each turn, every page of the pool has one owner.
 
 use std::sync::Mutex;
 
+use super::schedule_policy::Priorities;
 use super::*;
+use crate::config::SchedulePolicy;
 use crate::io_struct::{
     FinishReason, LogprobsWanted, ModelInfo, ModelSource, ModelTask, PauseMode, SamplingParams, TokenId, TokenIdOutput,
 };
 use crate::model_runner::{ForwardError, Logits, SequenceSlice};
 
-/// The next token is the sum of all before it, modulo 100: it sees a lost or doubled token. A shared log shows what ran.
+/// The next token is the sum of all before it, each as often as its place says, modulo 100: it sees a token that is lost,
+/// doubled or elsewhere. A shared log shows what ran.
 struct SumRunner {
     info: ModelInfo,
     kv: Vec<u32>,
@@ -34,9 +37,10 @@ impl ModelRunner for SumRunner {
                 self.kv[place(slice.start + i)] = token.0;
             }
             if slice.wants_logits {
-                let sum: u32 = (0..slice.start + slice.tokens.len()).map(|position| self.kv[place(position)]).sum();
+                let all: Vec<u32> =
+                    (0..slice.start + slice.tokens.len()).map(|position| self.kv[place(position)]).collect();
                 let mut row = vec![0.0; 100];
-                row[(sum % 100) as usize] = 1.0;
+                row[next(&all) as usize] = 1.0;
                 values.extend(row);
             }
         }
@@ -54,7 +58,7 @@ impl Inbox for Arrivals {
 }
 
 #[derive(Default)]
-struct Sent(Vec<(String, FromEngine)>);
+pub(super) struct Sent(pub(super) Vec<(String, FromEngine)>);
 
 impl Outbox for Sent {
     fn send(&mut self, worker: &HttpWorkerIpc, msg: FromEngine) {
@@ -65,13 +69,13 @@ impl Outbox for Sent {
     }
 }
 
-struct Bench {
-    scheduler: Scheduler,
-    log: Arc<Mutex<Vec<Vec<usize>>>>,
-    sent: Sent,
+pub(super) struct Bench {
+    pub(super) scheduler: Scheduler,
+    pub(super) log: Arc<Mutex<Vec<Vec<usize>>>>,
+    pub(super) sent: Sent,
 }
 
-fn bench(config: SchedulerConfig) -> Bench {
+pub(super) fn bench(config: SchedulerConfig) -> Bench {
     bench_with(config, false)
 }
 
@@ -95,15 +99,19 @@ fn bench_with(config: SchedulerConfig, fail: bool) -> Bench {
     Bench { scheduler, log, sent: Sent::default() }
 }
 
-const ROOMY: SchedulerConfig = SchedulerConfig {
+pub(super) const ROOMY: SchedulerConfig = SchedulerConfig {
     chunked_prefill_size: 8,
+    max_step_time: None,
+    prefix_cache: PrefixCache::On,
+    policy: SchedulePolicy::Fcfs,
+    priorities: Priorities::Off,
     max_prefill_tokens: 8,
     max_running_requests: 4,
     max_queued_requests: 4,
     max_total_tokens: 1024,
 };
 
-fn request(rid: &str, prompt: &[u32], max_new_tokens: u32) -> SchedulerInput {
+pub(super) fn request(rid: &str, prompt: &[u32], max_new_tokens: u32) -> SchedulerInput {
     let sampling_params =
         SamplingParams { max_new_tokens, temperature: 0.0, ignore_eos: true, ..SamplingParams::default() };
     let input = TokenizedGenerateReqInput {
@@ -113,11 +121,12 @@ fn request(rid: &str, prompt: &[u32], max_new_tokens: u32) -> SchedulerInput {
         input_ids: prompt.iter().copied().map(TokenId).collect(),
         sampling_params,
         logprobs: None,
+        priority: None,
     };
     SchedulerInput::Message(HttpWorkerIpc::new("w"), Box::new(Envelope::now(ToEngine::Generate(Box::new(input)))))
 }
 
-fn probe() -> (Rid, SchedulerInput) {
+pub(super) fn probe() -> (Rid, SchedulerInput) {
     let probe = ProbeId::random();
     let input = TokenizedGenerateReqInput {
         rid: probe.rid(),
@@ -126,6 +135,7 @@ fn probe() -> (Rid, SchedulerInput) {
         input_ids: vec![TokenId(0)],
         sampling_params: SamplingParams::probe(),
         logprobs: None,
+        priority: None,
     };
     (
         probe.rid(),
@@ -133,17 +143,20 @@ fn probe() -> (Rid, SchedulerInput) {
     )
 }
 
-fn abort(rid: &Rid) -> SchedulerInput {
+pub(super) fn abort(rid: &Rid) -> SchedulerInput {
     let msg = ToEngine::Abort(AbortReq { rid: rid.clone(), serial: 0 });
     SchedulerInput::Message(HttpWorkerIpc::new("w"), Box::new(Envelope::now(msg)))
 }
 
 impl Bench {
-    fn step(&mut self, arrivals: Vec<Vec<SchedulerInput>>) -> Turn {
-        self.scheduler.step(&mut Arrivals(arrivals.into()), &mut self.sent)
+    pub(super) fn step(&mut self, arrivals: Vec<Vec<SchedulerInput>>) -> Turn {
+        let turn = self.scheduler.step(&mut Arrivals(arrivals.into()), &mut self.sent);
+        let requests = self.scheduler.running.iter().chain(&self.scheduler.waiting);
+        self.scheduler.kv_pool.audit(requests.map(|request| &request.pages));
+        turn
     }
 
-    fn run(&mut self, arrivals: Vec<SchedulerInput>) {
+    pub(super) fn run(&mut self, arrivals: Vec<SchedulerInput>) {
         let mut turn = self.step(vec![arrivals]);
         for _ in 0..10_000 {
             if turn == Turn::Idle {
@@ -154,15 +167,30 @@ impl Bench {
         panic!("never idle");
     }
 
-    fn outputs(&self, rid: &str) -> Vec<TokenIdOutput> {
+    pub(super) fn outputs(&self, rid: &str) -> Vec<TokenIdOutput> {
+        self.all_outputs().filter(|output| output.rid.as_str() == rid).cloned().collect()
+    }
+
+    /// Who got something, in order.
+    pub(super) fn news(&self) -> Vec<String> {
+        self.all_outputs().map(|output| output.rid.to_string()).collect()
+    }
+
+    /// Who ended, in order.
+    pub(super) fn finished(&self) -> Vec<String> {
+        let ended = self.all_outputs().filter(|output| output.finish_reason.is_some());
+        ended.map(|output| output.rid.to_string()).collect()
+    }
+
+    fn all_outputs(&self) -> impl Iterator<Item = &TokenIdOutput> {
         let batches = self.sent.0.iter().filter_map(|(_, msg)| match msg {
             FromEngine::Output(EngineOutput::BatchTokenId(batch)) => Some(&batch.outputs),
             _ => None,
         });
-        batches.flatten().filter(|output| output.rid.as_str() == rid).cloned().collect()
+        batches.flatten()
     }
 
-    fn text(&self, rid: &str) -> Vec<u32> {
+    pub(super) fn text(&self, rid: &str) -> Vec<u32> {
         self.outputs(rid).iter().flat_map(|output| &output.output_ids).map(|id| id.0).collect()
     }
 
@@ -182,18 +210,22 @@ impl Bench {
         branches.collect()
     }
 
-    fn is_clean(&self) -> bool {
+    pub(super) fn is_clean(&self) -> bool {
         self.scheduler.is_fully_idle()
             && self.scheduler.return_health_check_ipcs.is_empty()
             && self.scheduler.kv_pool.used_tokens() == 0
     }
 }
 
+fn next(tokens: &[u32]) -> u32 {
+    (1..).zip(tokens).fold(0, |sum, (place, token)| (sum + place * token) % 100)
+}
+
 /// What `SumRunner` says after `prompt`.
-fn expected(prompt: &[u32], len: usize) -> Vec<u32> {
+pub(super) fn expected(prompt: &[u32], len: usize) -> Vec<u32> {
     let mut all = prompt.to_vec();
     for _ in 0..len {
-        all.push(all.iter().sum::<u32>() % 100);
+        all.push(next(&all));
     }
     all.split_off(prompt.len())
 }
@@ -374,7 +406,7 @@ fn aborts_and_lost_workers_leave_nothing_behind() {
     assert!(bench.is_clean());
 }
 
-fn message(msg: ToEngine) -> SchedulerInput {
+pub(super) fn message(msg: ToEngine) -> SchedulerInput {
     SchedulerInput::Message(HttpWorkerIpc::new("w"), Box::new(Envelope::now(msg)))
 }
 
@@ -413,7 +445,7 @@ fn a_pause_may_end_what_it_finds_but_no_probe() {
 #[test]
 fn a_probe_that_no_batch_takes_is_in_the_queue_and_users_keep_their_places() {
     let mut bench = bench(ROOMY);
-    let no_batches = crate::io_struct::Fault::NoBatches { seconds: std::time::Duration::from_secs(60) };
+    let no_batches = crate::io_struct::Fault::NoBatches { seconds: Duration::from_secs(60) };
     bench.scheduler.drills = Drills::enabled(&[no_batches]);
     let (rid, input) = probe();
     assert_eq!((bench.step(vec![vec![input]]), bench.step(vec![])), (Turn::Blocked, Turn::Blocked));

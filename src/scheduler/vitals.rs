@@ -16,6 +16,7 @@ pub struct VitalsPage {
     /// Nanoseconds; 0 for none.
     last_batch_result: AtomicU64,
     retractions: AtomicU64,
+    preemptions: AtomicU64,
     inbox: AtomicU32,
     waiting: AtomicU32,
     running: AtomicU32,
@@ -23,7 +24,10 @@ pub struct VitalsPage {
     /// Nanoseconds; 0 for none.
     return_health_check_oldest: AtomicU64,
     kv_used_tokens: AtomicU32,
+    kv_evictable_tokens: AtomicU32,
+    kv_evicted_tokens: AtomicU64,
     kv_lacking_tokens: AtomicU32,
+    prefill_budget: AtomicU32,
     paused: AtomicBool,
     step: Mutex<Option<StepInFlight>>,
 }
@@ -41,8 +45,14 @@ pub struct Queues {
     pub return_health_check_oldest: Option<MonoNanos>,
     /// KV pool tokens in use.
     pub kv_used_tokens: usize,
+    /// KV pool tokens that are kept and that nobody uses.
+    pub kv_evictable_tokens: usize,
+    /// Tokens that were kept and had to make room, in all.
+    pub kv_evicted_tokens: u64,
     /// What the head of the queue lacks in the KV pool.
     pub kv_lacking_tokens: usize,
+    /// Prompt tokens that a step can take.
+    pub prefill_budget: usize,
     /// No batch runs until somebody says so.
     pub paused: bool,
 }
@@ -64,7 +74,12 @@ impl VitalsPage {
         self.inbox.fetch_sub(saturate(count), Relaxed);
     }
 
-    /// A running request gave its KV pages back.
+    /// A running request gave its place to another of higher priority.
+    pub fn preempted(&self) {
+        self.preemptions.fetch_add(1, Relaxed);
+    }
+
+    /// A running request gave its KV pages back, because there were no more.
     pub fn retracted(&self) {
         self.retractions.fetch_add(1, Relaxed);
     }
@@ -92,6 +107,9 @@ impl VitalsPage {
         self.return_health_check_ipcs.store(saturate(queues.return_health_check_ipcs), Relaxed);
         self.return_health_check_oldest.store(queues.return_health_check_oldest.map_or(0, |at| at.0), Relaxed);
         self.kv_used_tokens.store(saturate(queues.kv_used_tokens), Relaxed);
+        self.kv_evictable_tokens.store(saturate(queues.kv_evictable_tokens), Relaxed);
+        self.kv_evicted_tokens.store(queues.kv_evicted_tokens, Relaxed);
+        self.prefill_budget.store(saturate(queues.prefill_budget), Relaxed);
         self.kv_lacking_tokens.store(saturate(queues.kv_lacking_tokens), Relaxed);
         self.paused.store(queues.paused, Relaxed);
     }
@@ -113,7 +131,11 @@ impl VitalsPage {
             kv_used_tokens: self.kv_used_tokens.load(Relaxed),
             outbox: saturate(outbox),
             retractions: self.retractions.load(Relaxed),
+            preemptions: self.preemptions.load(Relaxed),
             last_turn: MonoNanos(self.last_turn.load(Relaxed)),
+            kv_evictable_tokens: self.kv_evictable_tokens.load(Relaxed),
+            kv_evicted_tokens: self.kv_evicted_tokens.load(Relaxed),
+            prefill_budget: self.prefill_budget.load(Relaxed),
             kv_lacking_tokens: self.kv_lacking_tokens.load(Relaxed),
             paused: self.paused.load(Relaxed),
             last_batch_result: instant(&self.last_batch_result),

@@ -303,6 +303,8 @@ label_set! {
         PauseGeneration => "/pause_generation",
         /// `POST /continue_generation`
         ContinueGeneration => "/continue_generation",
+        /// `POST /flush_cache`
+        FlushCache => "/flush_cache",
         /// Health as gRPC has it.
         GrpcHealth => "/grpc.health.v1.Health/{method}",
         /// Nothing is there.

@@ -1,10 +1,10 @@
-//! What is asked of the engine as a whole: pauses and drills.
+//! What is asked of the engine as a whole: pauses, flushes and drills.
 
 use std::time::Duration;
 
 use super::TokenizerManager;
 use super::submit::SubmitError;
-use crate::io_struct::{Fault, FaultSide, PauseMode, ToEngine};
+use crate::io_struct::{Fault, FaultSide, FlushOutcome, PauseMode, ToEngine};
 
 /// A pause begins after the step in flight; longer than this is no step.
 const CONFIRMATION_LIMIT: Duration = Duration::from_secs(10);
@@ -35,11 +35,19 @@ impl TokenizerManager {
     async fn confirmed(&self, paused: bool) -> Result<(), SubmitError> {
         let mut watch = self.engine().watch_paused();
         let confirmed = tokio::time::timeout(CONFIRMATION_LIMIT, watch.wait_for(|now| *now == paused)).await;
-        confirmed.map(|_| ()).map_err(|_| {
-            let message =
-                format!("the engine has not confirmed it within {CONFIRMATION_LIMIT:?}; see /health_generate");
-            SubmitError::NotServing(message)
-        })
+        confirmed.map(|_| ()).map_err(|_| unconfirmed())
+    }
+
+    /// Empties the engine's prefix cache, if no user's request runs or waits.
+    ///
+    /// # Errors
+    /// Nothing is served, the engine dies meanwhile, or the scheduler does not answer in time.
+    pub async fn flush_cache(&self) -> Result<FlushOutcome, SubmitError> {
+        self.model()?;
+        let (id, outcome) = self.inner.flushes.begin();
+        self.tell_engine(ToEngine::FlushCache(id));
+        let answered = tokio::time::timeout(CONFIRMATION_LIMIT, outcome).await;
+        answered.map_err(|_| unconfirmed())?.map_err(|_| SubmitError::EngineDead)
     }
 
     /// Switches a fault on, here or in the engine. Without `--enable-drills`, nothing happens.
@@ -57,4 +65,9 @@ impl TokenizerManager {
             self.tell_engine(ToEngine::FaultsOff);
         }
     }
+}
+
+fn unconfirmed() -> SubmitError {
+    let message = format!("the engine has not confirmed it within {CONFIRMATION_LIMIT:?}; see /health_generate");
+    SubmitError::NotServing(message)
 }

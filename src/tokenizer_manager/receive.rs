@@ -98,6 +98,7 @@ impl TokenizerManager {
         match msg {
             EngineEvent::Heartbeat(heartbeat) => self.inner.engine.heartbeat(heartbeat, sent_at),
             EngineEvent::Paused(paused) => self.inner.engine.set_paused(paused),
+            EngineEvent::CacheFlushed { id, outcome } => self.inner.flushes.answer(id, outcome),
             EngineEvent::StepBegan(step) => self.inner.engine.step_began(step, sent_at),
             EngineEvent::StepEnded(step) => {
                 if let Some(took) = self.inner.engine.step_ended(step, sent_at) {
@@ -119,6 +120,7 @@ impl TokenizerManager {
     /// Returns how many ended and how many wait.
     pub fn engine_lost(&self, reason: &str) -> (usize, usize) {
         self.inner.engine.died(reason.to_owned());
+        self.inner.flushes.give_up();
         let ended = self.inner.table.end_epoch();
         for (rid, entry) in &ended {
             self.end(rid, entry, RequestOutcome::Error);

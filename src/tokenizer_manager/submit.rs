@@ -37,6 +37,8 @@ pub struct GenerateReqInput {
     pub max_new_tokens: Option<u32>,
     /// Which logprobs are reported.
     pub logprobs: Option<LogprobsWanted>,
+    /// Who goes first; refused unless the engine knows priorities.
+    pub priority: Option<i64>,
     /// Which API it came by, for metrics.
     pub endpoint: RequestEndpoint,
 }
@@ -114,6 +116,9 @@ impl TokenizerManager {
         let began = MonoNanos::now();
         let model = self.model()?;
         model.check_task(request.endpoint)?;
+        if request.priority.is_some() && !model.limits.priority_scheduling {
+            return Err(no_priorities());
+        }
         let input_ids = tokenize(&model, request.prompt).await?;
         if let Some(wanted) = &request.logprobs {
             check_input_logprobs(wanted, input_ids.len())?;
@@ -128,6 +133,7 @@ impl TokenizerManager {
             input_ids,
             sampling_params,
             logprobs: request.logprobs,
+            priority: request.priority,
         };
         self.submit(ToEngine::Generate(Box::new(input)), Purpose::Serve, Some(request.endpoint), began)
     }
@@ -146,7 +152,9 @@ impl TokenizerManager {
         } else {
             let sampling_params = SamplingParams::probe();
             let logprobs = None;
-            let input = TokenizedGenerateReqInput { rid, serial, purpose, input_ids, sampling_params, logprobs };
+            let priority = None;
+            let input =
+                TokenizedGenerateReqInput { rid, serial, purpose, input_ids, sampling_params, logprobs, priority };
             ToEngine::Generate(Box::new(input))
         };
         self.submit(input, purpose, None, began)
@@ -234,6 +242,12 @@ fn refusal(refused: &Refused, rid: &Rid) -> SubmitError {
             SubmitError::QueueFull(format!("{limit} requests are live on this frontend; try again later"))
         }
     }
+}
+
+fn no_priorities() -> SubmitError {
+    let message =
+        "priority is given, but this server runs without --enable-priority-scheduling; leave it out".to_owned();
+    SubmitError::Invalid { param: "priority".to_owned(), message }
 }
 
 /// Ids of the prompt, each one within the vocabulary, at least one.

@@ -6,6 +6,7 @@ mod chat;
 mod endpoints;
 mod limits;
 mod logprobs;
+mod scheduling;
 mod streaming;
 
 use reqwest::{Method, Response};

@@ -54,3 +54,26 @@ async fn a_chat_is_answered_in_a_sentence() {
     assert!(text.contains(" 4") && text.ends_with('.'), "{answer}");
     assert_eq!(answer["choices"][0]["finish_reason"], "stop");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_prompt_that_comes_back_is_answered_from_the_cache_and_alike() {
+    let server = Server::start_default().await;
+    let ask = async |prompt: &str| {
+        let sampling = json!({"temperature": 0, "max_new_tokens": 40, "ignore_eos": true});
+        let body = json!({"text": prompt, "sampling_params": sampling, "return_logprob": true, "top_logprobs_num": 3});
+        let answer = server.client().post(server.url("/generate")).json(&body).send().await.unwrap();
+        let mut answer: Value = answer.json().await.unwrap();
+        let meta = &mut answer["meta_info"];
+        let (cached, logprobs) = (meta["cached_tokens"].as_u64().unwrap(), meta["output_token_logprobs"].take());
+        (cached, answer["output_ids"].take(), logprobs)
+    };
+    let prompt = PROMPTS.join(" ");
+    let (none, ids, logprobs) = ask(&prompt).await;
+    let (most, again, again_logprobs) = ask(&prompt).await;
+    assert_eq!(none, 0);
+    assert!(most > 48 && most.is_multiple_of(16), "{most}");
+    assert_eq!((again, again_logprobs), (ids, logprobs), "to the last digit");
+    assert_eq!(server.metric("radiosonde_cached_tokens_total").await, most as f64);
+    server.at_rest(std::time::Duration::from_secs(10)).await;
+    assert!(server.metric("radiosonde_kv_evictable_tokens").await >= most as f64, "kept, and not in use");
+}

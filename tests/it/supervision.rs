@@ -35,7 +35,8 @@ async fn is_up_again(server: &Server, times: f64) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn queued_requests_survive_the_engine_and_running_ones_hear_of_its_death() {
-    let server = Server::start(&["--model=scripted:step_ms=100", "--max-running-requests=8"]).await;
+    let server =
+        Server::start(&["--model=scripted:step_ms=100", "--max-running-requests=8", "--max-step-time=0"]).await;
     let first = server.engine_pid();
     let (mut expected_status, mut expected) = generate(&server, 10).await;
     assert_eq!(expected_status, 200);

@@ -35,6 +35,7 @@ impl FrontendVitals {
             max_running_requests: of_engine.max_running_requests.into(),
             max_queued_requests: of_engine.max_queued_requests.into(),
             chunked_prefill_size: of_engine.chunked_prefill_size.into(),
+            max_step_time: of_engine.max_step_time,
             context_length: model.map_or(0, |model| model.info.context_length.into()),
         }
     }
@@ -67,6 +68,9 @@ impl ReadVitals for FrontendVitals {
             running: present.running.into(),
             queued: present.waiting.into(),
             kv_used_tokens: present.kv_used_tokens.into(),
+            kv_evictable_tokens: present.kv_evictable_tokens.into(),
+            kv_evicted_tokens: heartbeat.kv_evicted_tokens,
+            prefill_budget: present.prefill_budget.into(),
             max_total_num_tokens: model.as_ref().map_or(0, |model| model.info.max_total_tokens.into()),
             loop_iterations: heartbeat.loop_iterations,
             batches: heartbeat.batches,
@@ -76,6 +80,7 @@ impl ReadVitals for FrontendVitals {
             ipc_to_engine: manager.to_engine_depth() as u64,
             ipc_to_frontend: present.outbox.into(),
             retractions: heartbeat.retractions,
+            preemptions: heartbeat.preemptions,
             request_table: manager.table_len() as u64,
             flights: manager.ledger().under_way() as u64,
             paused: engine.paused,

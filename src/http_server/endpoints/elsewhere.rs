@@ -23,7 +23,6 @@ const DECISIONS: &str = "Decision models are not served.";
 const SESSIONS: &str = "There are no sessions: each request brings its whole prompt.";
 const PARSERS: &str = "Tool calls and reasoning are not parsed.";
 const LORA: &str = "Adapters are not served: start a server with the merged model.";
-const CACHE: &str = "There is no prefix cache, and so nothing to flush.";
 const HICACHE: &str = "There is no hierarchical cache.";
 const CORPORA: &str = "There is no speculative decoding, and so no corpus for it.";
 const WEIGHTS: &str = "Weights do not change while a server runs: start another with the new model.";
@@ -62,7 +61,6 @@ pub const ELSEWHERE: &[Elsewhere] = &[
     no("/close_session", SESSIONS),
     no("/parse_function_call", PARSERS),
     no("/separate_reasoning", PARSERS),
-    no("/flush_cache", CACHE),
     no("/load_lora_adapter", LORA),
     no("/load_lora_adapter_from_tensors", LORA),
     no("/unload_lora_adapter", LORA),

@@ -83,6 +83,13 @@ pub const ENDPOINTS: &[Endpoint] = &[
         "Runs no batch from now on; `mode` says what becomes of the requests: abort (default), retract, in_place.",
     )
     .answers(&[200, 400, 413, 503]),
+    of(
+        Family::Control,
+        &["POST", "GET"],
+        "/flush_cache",
+        "Forgets the prefix cache; 400 while requests run or wait, and then nothing is done.",
+    )
+    .answers(&[200, 400, 503]),
     of(Family::Control, POST, "/continue_generation", "Runs batches again.").answers(&[200, 503]),
     of(
         Family::Control,

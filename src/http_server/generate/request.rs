@@ -28,6 +28,7 @@ pub struct GenerateBody {
     pub top_logprobs_num: Option<OneOrMany<i64>>,
     pub logprob_start_len: Option<OneOrMany<i64>>,
     pub return_text_in_logprobs: Option<bool>,
+    pub priority: Option<i64>,
     pub return_prompt_token_ids: Option<bool>,
     pub token_ids_logprob: Option<Ids>,
     pub input_embeds: Option<Value>,
@@ -98,6 +99,7 @@ impl GenerateBody {
                 sampling_params: sampling.params,
                 max_new_tokens: sampling.max_new_tokens,
                 logprobs,
+                priority: self.priority,
                 endpoint: RequestEndpoint::Generate,
             };
             samples(request, sampling.n, &mut requests)?;

@@ -38,7 +38,7 @@ pub async fn chat_completions(
     body.refuse_unsupported()?;
     let sampling = fields.check(RequestEndpoint::ChatCompletions, model.info.vocab_size)?;
     let (delivery, top_logprobs) = (body.delivery()?, body.top_logprobs()?);
-    let rid = caller_rid(body.rid.as_deref())?;
+    let (rid, priority) = (caller_rid(body.rid.as_deref())?, body.priority);
     let extra = body.chat_template_kwargs.take().unwrap_or_default();
     let request = GenerateReqInput {
         rid: rid.clone(),
@@ -46,6 +46,7 @@ pub async fn chat_completions(
         sampling_params: sampling.params,
         max_new_tokens: sampling.max_new_tokens,
         logprobs: top_logprobs.map(|top| LogprobsWanted { top, ..LogprobsWanted::default() }),
+        priority,
         endpoint: RequestEndpoint::ChatCompletions,
     };
     let mut requests = Vec::new();

@@ -45,7 +45,9 @@ pub async fn completions(
     let ranks = sampling.n > n;
     let wanted = |top| LogprobsWanted { top, token_ids: Vec::new(), input_from: echo.then_some(0) };
     let wanted = top_logprobs.map(wanted).or(ranks.then(LogprobsWanted::default));
-    let requests = requests(&rid, body.prompts(&model)?, &sampling, wanted.as_ref())?;
+    let priority = body.priority;
+    let mut requests = requests(&rid, body.prompts(&model)?, &sampling, wanted.as_ref())?;
+    requests.iter_mut().for_each(|request| request.priority = priority);
     let reply = Reply { id: format!("cmpl-{rid}"), created: unix_seconds_now(), model, n: sampling.n as usize };
 
     let texts: Vec<Option<String>> = requests.iter().map(|r| if echo { text(&r.prompt) } else { None }).collect();
@@ -84,6 +86,7 @@ fn requests(
             sampling_params: sampling.params.clone(),
             max_new_tokens: sampling.max_new_tokens,
             logprobs: logprobs.cloned(),
+            priority: None,
             endpoint: RequestEndpoint::Completions,
         };
         samples(request, sampling.n, &mut requests)?;

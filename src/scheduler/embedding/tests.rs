@@ -8,6 +8,7 @@ use super::*;
 use crate::drills::Drills;
 use crate::io_struct::{AbortReq, Envelope, ModelInfo, ModelSource, ModelTask, PauseMode, ProbeId, ToEngine, TokenId};
 use crate::model_runner::{ForwardError, ModelRunner};
+use crate::scheduler::tests::ROOMY;
 
 /// Embeds a text into its length. A shared log shows which lengths ran together; a text of 13 tokens fails its step.
 struct LengthRunner {
@@ -80,6 +81,7 @@ impl Bench {
             max_running_requests: 3,
             max_queued_requests: 2,
             max_total_tokens: 0,
+            ..ROOMY
         };
         let runner = LengthRunner { info, log: Arc::clone(&log) };
         let scheduler = Scheduler::new(Box::new(runner), config, Arc::default(), Drills::default());

@@ -212,6 +212,11 @@ pub const EVENTS: &[LogEventInfo] = &[
         &["paused"],
         "Somebody asked for it: /pause_generation, /continue_generation.",
     ),
+    info(
+        "prefix cache flushed",
+        &["tokens"],
+        "Somebody asked for it: /flush_cache. Prompts are computed from their beginning again.",
+    ),
     info("traces reach the collector again", &["endpoint"], "The hole in the traces ends here."),
     info("log records reach the collector again", &["endpoint"], "The hole in the records ends here."),
     info("graceful exit begins", &["signal"], "Somebody asked for the end; it is no crash."),

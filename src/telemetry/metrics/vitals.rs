@@ -37,6 +37,8 @@ pub struct Limits {
     pub max_queued_requests: u64,
     /// The engine: the most prompt tokens of one step.
     pub chunked_prefill_size: u64,
+    /// The engine: how long a step should last at most; zero: as long as it takes.
+    pub max_step_time: Duration,
     /// The model: the most tokens of one request.
     pub context_length: u64,
 }
@@ -78,6 +80,12 @@ pub struct Vitals {
     pub queued: u64,
     /// KV pool tokens in use.
     pub kv_used_tokens: u64,
+    /// KV pool tokens that are kept and that no request uses.
+    pub kv_evictable_tokens: u64,
+    /// Kept tokens that had to make room, since the start of the engine.
+    pub kv_evicted_tokens: u64,
+    /// Prompt tokens that a step can take.
+    pub prefill_budget: u64,
     /// KV pool size in tokens; 0 until the engine is ready.
     pub max_total_num_tokens: u64,
     /// Turns of the scheduler's loop, since the start of the engine.
@@ -96,6 +104,8 @@ pub struct Vitals {
     pub ipc_to_frontend: u64,
     /// Requests that had to give their KV pages back, since the start of the engine.
     pub retractions: u64,
+    /// Requests that had to give their places to others of higher priority, since the start of the engine.
+    pub preemptions: u64,
     /// Requests and probes that this frontend waits for.
     pub request_table: u64,
     /// Requests and probes whose hops are being kept.
@@ -128,6 +138,9 @@ impl Default for Vitals {
             running: 0,
             queued: 0,
             kv_used_tokens: 0,
+            kv_evictable_tokens: 0,
+            kv_evicted_tokens: 0,
+            prefill_budget: 0,
             max_total_num_tokens: 0,
             loop_iterations: 0,
             batches: 0,
@@ -137,6 +150,7 @@ impl Default for Vitals {
             ipc_to_engine: 0,
             ipc_to_frontend: 0,
             retractions: 0,
+            preemptions: 0,
             request_table: 0,
             flights: 0,
             paused: false,

@@ -93,12 +93,15 @@ impl Rig {
         self.client.post(self.server.url(path)).json(body).send().await.unwrap().status().as_u16()
     }
 
-    /// Requests of `prompt` tokens that ask for `output` tokens; they are given up when the task is aborted.
+    /// Requests of `prompt` tokens that ask for `output` tokens, and that begin differently; they are given up when the
+    /// task is aborted.
     pub fn requests(&self, count: usize, prompt: usize, output: u32) -> tokio::task::JoinHandle<Vec<Option<u16>>> {
-        let body = json!({
-            "input_ids": vec![65; prompt], "sampling_params": {"max_new_tokens": output, "ignore_eos": true},
-        });
-        let sends = (0..count).map(|_| self.client.post(self.server.url("/generate")).json(&body).send());
+        let body = |first: usize| {
+            let ids: Vec<usize> = std::iter::once(first).chain(vec![65; prompt.saturating_sub(1)]).collect();
+            json!({"input_ids": ids, "sampling_params": {"max_new_tokens": output, "ignore_eos": true}})
+        };
+        let send = |number| self.client.post(self.server.url("/generate")).json(&body(number)).send();
+        let sends = (0..count).map(send);
         let sends = futures::future::join_all(sends);
         in_background(async {
             let answers = sends.await.into_iter();

@@ -9,7 +9,11 @@ use crate::support::real_model;
 
 async fn start() -> Traced {
     let model = real_model().await;
-    Traced::start(OtlpProtocol::Grpc, &["--model", model.to_str().unwrap()]).await
+    Traced::start(
+        OtlpProtocol::Grpc,
+        &["--model", model.to_str().unwrap(), "--max-step-time=0", "--chunked-prefill-size=64"],
+    )
+    .await
 }
 
 #[tokio::test(flavor = "multi_thread")]

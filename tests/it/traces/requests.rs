@@ -18,7 +18,7 @@ fn streamed(prompt: usize, output: u32) -> serde_json::Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_whose_prompt_takes_three_steps() {
-    let traced = Traced::scripted("step_ms=20", &["--chunked-prefill-size=100"]).await;
+    let traced = Traced::scripted("step_ms=20", &["--chunked-prefill-size=100", "--max-step-time=0"]).await;
     let answer = traced.post("/generate", &tokens(250, 5)).send().await.unwrap();
     assert_eq!(answer.status().as_u16(), 200);
     traced
@@ -189,7 +189,7 @@ async fn one_that_is_refused_for_its_input() {
 #[tokio::test(flavor = "multi_thread")]
 async fn one_that_is_retracted() {
     // Two requests grow to 44 tokens each, and there is room for 64.
-    let traced = Traced::scripted("step_ms=5", &["--max-total-tokens=64"]).await;
+    let traced = Traced::scripted("step_ms=5", &["--max-total-tokens=64", "--disable-radix-cache"]).await;
     // A pause lets them begin together.
     let pause = traced.untraced("/pause_generation", &json!({"mode": "in_place"})).send();
     assert_eq!(pause.await.unwrap().status().as_u16(), 200);

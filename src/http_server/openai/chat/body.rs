@@ -16,6 +16,7 @@ pub struct ChatBody {
     pub model: Option<String>,
     pub messages: Option<Vec<Message>>,
     pub rid: Option<String>,
+    pub priority: Option<i64>,
     pub stream: Option<bool>,
     pub stream_options: Option<StreamOptions>,
     pub logprobs: Option<bool>,

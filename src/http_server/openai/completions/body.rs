@@ -18,6 +18,7 @@ pub struct CompletionsBody {
     pub model: Option<String>,
     pub prompt: Option<Prompts>,
     pub rid: Option<String>,
+    pub priority: Option<i64>,
     pub stream: Option<bool>,
     pub stream_options: Option<StreamOptions>,
     pub echo: Option<bool>,

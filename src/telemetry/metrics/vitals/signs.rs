@@ -116,15 +116,29 @@ pub(super) const SIGNS: &[Sign<Vitals>] = &[
     },
     Sign {
         name: "radiosonde_token_usage",
-        help: "Part of the KV pool in use, 0 to 1. Near 1, requests wait or are retracted.",
+        help: "Part of the KV pool in use, 0 to 1; what is only kept for requests to come is not. Near 1, requests wait \
+               or are retracted.",
         kind: MetricType::GAUGE,
         read: |vitals| count(vitals.kv_used_tokens) / count(vitals.max_total_num_tokens.max(1)),
     },
     Sign {
         name: "radiosonde_kv_used_tokens",
-        help: "KV pool tokens in use.",
+        help: "KV pool tokens in use by requests that run.",
         kind: MetricType::GAUGE,
         read: |vitals| count(vitals.kv_used_tokens),
+    },
+    Sign {
+        name: "radiosonde_kv_evictable_tokens",
+        help: "KV pool tokens that the prefix cache keeps and that no request uses: they make room when it is needed.",
+        kind: MetricType::GAUGE,
+        read: |vitals| count(vitals.kv_evictable_tokens),
+    },
+    Sign {
+        name: "radiosonde_kv_evicted_tokens_total",
+        help: "Tokens that the prefix cache gave up to make room, the longest unused first. Fast, with a low hit rate: \
+               the pool is too small for the prompts that come back.",
+        kind: MetricType::COUNTER,
+        read: |vitals| count(vitals.kv_evicted_tokens),
     },
     Sign {
         name: "radiosonde_max_total_num_tokens",
@@ -184,6 +198,13 @@ pub(super) const SIGNS: &[Sign<Vitals>] = &[
                load.",
         kind: MetricType::COUNTER,
         read: |vitals| count(vitals.retractions),
+    },
+    Sign {
+        name: "radiosonde_num_preemptions_total",
+        help: "Requests that had to give their places to others of higher priority, and go on later \
+               (--enable-priority-scheduling).",
+        kind: MetricType::COUNTER,
+        read: |vitals| count(vitals.preemptions),
     },
     Sign {
         name: "radiosonde_request_table_size",
@@ -270,10 +291,24 @@ pub(super) const SIGNS: &[Sign<Vitals>] = &[
     },
     Sign {
         name: "radiosonde_chunked_prefill_size",
-        help: "The most prompt tokens of one step (--chunked-prefill-size); 0 until the engine is ready. Larger: \
-               longer steps, and busy probes wait for one.",
+        help: "The most prompt tokens of one step (--chunked-prefill-size), whatever there is time for; 0 until the \
+               engine is ready.",
         kind: MetricType::GAUGE,
         read: |vitals| count(vitals.limits.chunked_prefill_size),
+    },
+    Sign {
+        name: "radiosonde_max_step_time_seconds",
+        help: "How long a step should last at most (--max-step-time): busy probes wait for one. 0: bounded by \
+               radiosonde_chunked_prefill_size alone, or the engine is not ready.",
+        kind: MetricType::GAUGE,
+        read: |vitals| vitals.limits.max_step_time.as_secs_f64(),
+    },
+    Sign {
+        name: "radiosonde_prefill_budget_tokens",
+        help: "Prompt tokens that a step can take within --max-step-time, as learnt from the steps before. One page, and \
+               steps that last longer: this machine is too slow for the limit.",
+        kind: MetricType::GAUGE,
+        read: |vitals| count(vitals.prefill_budget),
     },
     Sign {
         name: "radiosonde_context_length",
