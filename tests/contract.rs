@@ -95,7 +95,7 @@ fn units_are_in_the_names() {
 /// adds series raises the ceiling here, and sees what they cost.
 #[test]
 fn a_page_has_a_ceiling() {
-    const CEILING: usize = 1700;
+    const CEILING: usize = 1800;
     let (_, text) = exposition::text(&fresh(Vitals { served: Some(served()), ..Vitals::default() }));
     let samples = parse(&text);
     assert!(samples <= CEILING, "{samples} samples, {} bytes", text.len());
@@ -191,7 +191,7 @@ fn a_used_server_exposes_text_that_parses() {
         "radiosonde_server_status_transitions_total{from=\"starting\",reason=\"engine_ready\",to=\"up\"} 1",
         "radiosonde_scheduler_batch_size_sum{phase=\"mixed\"} 3",
         "radiosonde_http_requests_total{code=\"4xx\",route=\"unmatched\"} 1",
-        "radiosonde_model_info{architecture=\"a\",model=\"m\"} 1",
+        "radiosonde_model_info{architecture=\"a\",kernels=\"portable\",model=\"m\"} 1",
         "radiosonde_cache_config_info{num_pages=\"1024\",page_size=\"16\"} 1",
         "radiosonde_engine_cpu_seconds_total 0.75",
     ] {

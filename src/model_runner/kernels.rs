@@ -1,7 +1,7 @@
 //! The arithmetic of a forward pass: matrix products over repacked weights, and the loops between them.
 //!
 //! Every kernel is written once, over [`Lanes`]: sixteen numbers at a time. What these are, an AVX-512 register or a
-//! plain array, is chosen when a model is loaded ([`Backend`]). [`Portable`] is always there and is the oracle of the
+//! plain array, is chosen when a model is loaded ([`backend`]). [`Portable`] is always there and is the oracle of the
 //! tests: all backends agree with it bit by bit, because every sum is taken in the same order with fused multiply-adds.
 
 pub mod backend;

@@ -186,7 +186,7 @@ pub const EVENTS: &[LogEventInfo] = &[
     ),
     info(
         "model loaded",
-        &["model", "architecture", "context_length", "max_total_tokens", "load_seconds"],
+        &["model", "architecture", "context_length", "max_total_tokens", "kernels", "weight_bytes", "load_seconds"],
         "The engine is ready.",
     ),
     info("engine listens for frontends", &["path"], "Give this path to `radiosonde frontend --engine`."),
