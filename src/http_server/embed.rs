@@ -18,7 +18,7 @@ use super::generate::exchange::{abort_error, collect};
 use super::generate::request::Shape;
 use super::generate::response::finish_reason;
 use crate::clock::MonoNanos;
-use crate::io_struct::Rid;
+use crate::io_struct::{AbortKind, FinishReason, Rid};
 use crate::telemetry::labels::RequestEndpoint;
 use crate::telemetry::spans::{self, EmbeddingCall};
 use crate::tokenizer_manager::embed::EmbeddingReqInput;
@@ -103,12 +103,23 @@ pub async fn embed_all(
         }
         stream.admitted().await?;
         let output = collect(std::slice::from_mut(&mut stream), |_, output| output).await.pop().unwrap_or_default();
-        match abort_error(output.finish_reason.as_ref()) {
+        match ended_without_vector(output.finish_reason.as_ref()) {
             Some(error) => Err(error),
             None => Ok(output),
         }
     });
     stream::iter(outputs).buffered(window as usize).try_collect().await
+}
+
+/// The error of a text that was given up. Unlike a generation, of which some text may be there, nothing is left of a
+/// text that was aborted on request, so that is an error too.
+fn ended_without_vector(finish_reason: Option<&FinishReason>) -> Option<ApiError> {
+    match finish_reason {
+        Some(FinishReason::Abort { message, kind: AbortKind::Requested }) => {
+            Some(ApiError::not_serving(message.clone()).of_accepted())
+        }
+        other => abort_error(other),
+    }
 }
 
 /// Refuses what the model is not made for, before the body is read: an embedding model generates nothing, and the

@@ -242,6 +242,8 @@ async fn drive_requests(live: &mut Live) {
     live.at_rest().await;
     let busy = live.keep_busy().await;
     assert_eq!(live.post("/pause_generation", &json!({"mode": "retract"})).await, 200);
+    // Counted by a heartbeat, which comes after the event itself.
+    eventually(MOMENT, async || live.server.metric("radiosonde_num_retractions_total").await > 0.0).await;
     assert_eq!(live.post("/continue_generation", &json!({})).await, 200);
     busy.abort();
     live.at_rest().await;

@@ -203,7 +203,8 @@ fn load(server: &Server, texts: usize) -> tokio::task::JoinHandle<u16> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_busy_server_vouches_for_its_probes_after_the_batch() {
-    let server = Server::start(&["--model=scripted:dimensions=8,step_ms=200", "--max-prefill-tokens=12"]).await;
+    let args = ["--model=scripted:dimensions=8,step_ms=200", "--max-prefill-tokens=12", "--max-step-time=0"];
+    let server = Server::start(&args).await;
     let busy = load(&server, 40); // four texts a step: ten steps
     eventually(MOMENT, async || server.metric("radiosonde_num_running_reqs").await == 4.0).await;
     let probes = (0..20).map(|_| server.probe("/health_generate?evidence=own"));
