@@ -9,7 +9,7 @@ use crate::io_struct::{AbortKind, FinishReason, TokenId};
 
 fn chat(n: usize, logprobs: bool) -> Chat {
     let reply = Reply { id: "chatcmpl-r".to_owned(), created: 7, model: Arc::new(model()), n };
-    Chat { reply, logprobs }
+    Chat { reply, logprobs, plan: Plan::default() }
 }
 
 fn counted(output: GenerateOutput, prompt_tokens: u32, completion_tokens: u32) -> GenerateOutput {
@@ -126,7 +126,9 @@ fn a_failure_is_an_error_and_no_answer() {
 
 #[tokio::test]
 async fn a_model_without_template_has_no_chat() {
-    let error = render(Arc::new(model()), vec![json!({"role": "user", "content": "a"})], Map::new()).await.unwrap_err();
+    let error = render(Arc::new(model()), vec![json!({"role": "user", "content": "a"})], Vec::new(), Map::new())
+        .await
+        .unwrap_err();
     assert_eq!(error.status, StatusCode::BAD_REQUEST);
     assert!(error.message.contains("no chat template"), "{}", error.message);
 }
