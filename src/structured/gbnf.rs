@@ -21,7 +21,7 @@ pub(super) fn to_lark(text: &str) -> Result<String, String> {
             Piece::Name(name) => lark.push_str(&rule(name)),
             Piece::Becomes => lark.push(':'),
             Piece::Literal(literal) => lark.push_str(literal),
-            Piece::Class(class) => lark.push_str(&format!("/{}/", class.replace('/', "\\/"))),
+            Piece::Class(class) => lark.push_str(&format!("/{}/", with_escaped_slashes(class))),
             Piece::Sign(sign) => lark.push(*sign),
         }
         lark.push(' ');
@@ -97,6 +97,17 @@ fn quoted(text: &str, close: char) -> Option<usize> {
         }
     }
     None
+}
+
+/// A slash ends a regular expression of Lark, unless it is escaped.
+fn with_escaped_slashes(class: &str) -> String {
+    let mut escaped = false;
+    let letter = |c: char| {
+        let bare = c == '/' && !escaped;
+        escaped = c == '\\' && !escaped;
+        if bare { "\\/".to_owned() } else { c.to_string() }
+    };
+    class.chars().map(letter).collect()
 }
 
 fn shown(text: &str) -> String {
