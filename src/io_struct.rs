@@ -6,6 +6,7 @@ pub mod engine_event;
 pub mod fault;
 pub mod grammar;
 pub mod kernel_backend;
+pub mod kv_cache_dtype;
 pub mod sampling_params;
 
 use std::path::PathBuf;
@@ -19,13 +20,14 @@ pub use fault::{Fault, FaultSide};
 pub use grammar::{Grammar, GrammarSyntax};
 pub use ids::{HttpWorkerIpc, ProbeId, Rid, TokenId};
 pub use kernel_backend::KernelBackend;
+pub use kv_cache_dtype::KvCacheDtype;
 pub use sampling_params::SamplingParams;
 
 use crate::clock::MonoNanos;
 use crate::telemetry::labels::RequestOutcome;
 
 /// The version of this module's wire form. Both sides say theirs first and refuse another's.
-pub const PROTOCOL_VERSION: u32 = 7;
+pub const PROTOCOL_VERSION: u32 = 8;
 
 /// A payload on its way to the next station.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -237,6 +239,8 @@ pub struct ModelInfo {
     pub max_total_tokens: u32,
     /// Instructions that the kernels use; `None` where there are no kernels.
     pub kernels: Option<KernelBackend>,
+    /// How keys and values are held; `None` where none are.
+    pub kv_cache_dtype: Option<KvCacheDtype>,
     /// Weights in memory, in bytes.
     pub weight_bytes: u64,
     /// Seconds from start of the engine to loaded.

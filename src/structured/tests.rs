@@ -18,6 +18,7 @@ fn bytes() -> (Tokenizer, ModelInfo) {
         eos_token_ids: vec![END_OF_TURN],
         max_total_tokens: 1,
         kernels: None,
+        kv_cache_dtype: None,
         weight_bytes: 0,
         load_seconds: 0.0,
     };
