@@ -31,7 +31,8 @@ impl GrammarError {
     /// Cut to a length that can be shown.
     #[must_use]
     pub fn new(message: impl ToString) -> Self {
-        let message = message.to_string();
+        let message =
+            message.to_string().replace("<non-verbose/>", "").replace("NoExtensionBias", "no output follows it");
         let first = message.trim().chars().map(|c| if c.is_control() { ' ' } else { c });
         Self(first.take(MAX_MESSAGE_CHARS).collect())
     }

@@ -17,7 +17,8 @@ impl TokenizerManager {
         let checked = tokio::task::spawn_blocking(move || {
             let ServedModel { tokenizer, info, .. } = &*model;
             let grammars = manager.inner.grammars.get_or_init(|| Grammars::to_check(tokenizer, info));
-            grammars.as_ref().map_err(Clone::clone)?.follow(&asked).map(drop)
+            let mut follower = grammars.as_ref().map_err(Clone::clone)?.follow(&asked)?;
+            follower.mask().map(drop) // what can never begin, or takes too much work to, is refused too
         });
         let checked = checked.await.map_err(|error| SubmitError::Failed(error.to_string()))?;
         let outcome = if checked.is_ok() { GrammarOutcome::Ok } else { GrammarOutcome::Refused };

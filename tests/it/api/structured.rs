@@ -75,7 +75,7 @@ async fn eight_that_follow_and_do_not_follow_run_side_by_side() {
     }
     assert!(text(6).starts_with("1, 2, 3, ") && text(6).len() >= 30, "{}", text(6));
     assert_eq!(server.metric_with("radiosonde_grammars_total", &[("field", "regex"), ("outcome", "ok")]).await, 2.0);
-    let waited = async || server.metric("radiosonde_grammar_wait_seconds_total").await > 0.0;
+    let waited = async || server.metric("radiosonde_grammar_wait_time_seconds_total").await > 0.0;
     eventually(Duration::from_secs(5), waited).await;
 }
 
@@ -125,10 +125,15 @@ async fn a_grammar_that_cannot_be_followed_is_a_400_by_its_field() {
         (json!({"json_schema": {"type": "nosuch"}}), "json_schema"),
         (json!({"json_schema": {"type": "string", "pattern": "("}}), "json_schema"),
         (json!({"json_schema": {"$ref": "#/nosuch"}}), "json_schema"),
+        (
+            json!({"json_schema": {"$ref": "#/$defs/a", "$defs": {"a": {"anyOf": [{"$ref": "#/$defs/a"}]}}}}),
+            "json_schema",
+        ),
         (json!({"json_schema": deep("[")}), "json_schema"),
         (json!({"regex": "("}), "regex"),
         (json!({"regex": deep("(")}), "regex"),
         (json!({"ebnf": "("}), "ebnf"),
+        (json!({"ebnf": "start: (\"a\" \"b\"){100000000}"}), "ebnf"),
         (json!({"ebnf": format!("start: {}", deep("("))}), "ebnf"),
         (json!({"ebnf": "root ::= nosuch"}), "ebnf"),
         (json!({"regex": "a", "json_schema": {}}), "regex"),
@@ -148,7 +153,7 @@ async fn a_grammar_that_cannot_be_followed_is_a_400_by_its_field() {
     }
     assert_eq!(server.metric("radiosonde_num_requests_total").await, 0.0, "nothing was scheduled");
     let labels = [("field", "ebnf"), ("outcome", "refused")];
-    assert_eq!(server.metric_with("radiosonde_grammars_total", &labels).await, 3.0);
+    assert_eq!(server.metric_with("radiosonde_grammars_total", &labels).await, 4.0);
     let digits = ok(&server, GENERATE, asked("a", &json!({"regex": "[0-9]{4}"}))).await;
     assert!(digits["text"].as_str().unwrap().parse::<u16>().is_ok(), "{digits}");
 }
