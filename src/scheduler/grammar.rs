@@ -11,6 +11,9 @@ use crate::model_runner::sampler::{self, Sampled};
 use crate::structured::worker::{Constraint, GrammarWorkers};
 use crate::structured::{GrammarError, Progress, TokenMask};
 
+/// A schema of usual size is compiled within this time.
+const COMPILE_WAIT: Duration = Duration::from_millis(5);
+
 impl Scheduler {
     /// With threads that compile grammars; without them, whoever asks for one gets an error.
     #[must_use]
@@ -28,13 +31,16 @@ impl Scheduler {
         request
     }
 
-    /// The head of the queue gets a place when its grammar is compiled: those who run go on meanwhile. If nobody runs,
-    /// there is nothing better to do than to wait for it.
+    /// The head of the queue gets a place when its grammar is compiled: those who run go on meanwhile. If nobody runs, it
+    /// is waited for, but not so long that the loop would seem to stand still.
     pub(super) fn head_is_compiled(&mut self) -> bool {
         let Some(head) = self.waiting.front_mut() else { return true };
         let Some(constraint) = &mut head.constraint else { return true };
-        if !constraint.is_ready() && self.running.is_empty() {
-            self.vitals.grammar_waited(await_mask(constraint));
+        if self.running.is_empty() {
+            let began = MonoNanos::now();
+            let ready = constraint.is_ready_within(COMPILE_WAIT);
+            self.vitals.grammar_waited(began.elapsed());
+            return ready;
         }
         constraint.is_ready()
     }

@@ -1,9 +1,10 @@
 //! Threads that compile grammars and make masks, so that the scheduler does neither.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, OnceLock};
 use std::thread;
+use std::time::Duration;
 
 use super::{Follower, GrammarError, Grammars, Progress, TokenMask};
 use crate::io_struct::{Grammar, TokenId};
@@ -117,11 +118,16 @@ impl Constraint {
 
     /// Is it known what may come next, or that nothing can? Never waits.
     pub fn is_ready(&mut self) -> bool {
+        self.is_ready_within(Duration::ZERO)
+    }
+
+    /// The same, after `limit` at the latest.
+    pub fn is_ready_within(&mut self, limit: Duration) -> bool {
         let State::Asked(receiver) = &self.state else { return true };
-        self.state = match receiver.try_recv() {
+        self.state = match receiver.recv_timeout(limit) {
             Ok(answer) => State::from(answer),
-            Err(TryRecvError::Empty) => return false,
-            Err(TryRecvError::Disconnected) => State::Failed(lost()),
+            Err(RecvTimeoutError::Timeout) => return false,
+            Err(RecvTimeoutError::Disconnected) => State::Failed(lost()),
         };
         true
     }
