@@ -8,7 +8,7 @@ mod tensors;
 use std::path::{Path, PathBuf};
 
 use super::ModelRunner;
-use super::kernels::team::cores::physical_cores;
+use super::kernels::team::cores::{one_of_each, physical_cores};
 use super::kernels::{Team, backend};
 use super::llama::LlamaParts;
 use crate::clock::MonoNanos;
@@ -27,6 +27,8 @@ pub struct LoadOptions {
     pub max_total_tokens: u32,
     /// Threads of a forward pass; `None`: one for each physical core that this process may use.
     pub threads: Option<usize>,
+    /// Each of them stays on a core of its own.
+    pub pin_threads: bool,
     /// How keys and values are held.
     pub kv_cache_dtype: KvCacheDtype,
     /// Kernels; `None`: the fastest that this machine has.
@@ -152,7 +154,8 @@ pub fn load(path: &Path, options: &LoadOptions) -> Result<Box<dyn ModelRunner>, 
     }
     let config = hparams::read(&file, options)?;
     memory::check_kv_pool(&config, options.max_total_tokens)?;
-    let team = Team::new(options.threads.unwrap_or_else(physical_cores));
+    let processors = if options.pin_threads { one_of_each() } else { Vec::new() };
+    let team = Team::on(options.threads.unwrap_or_else(physical_cores), &processors);
     let mut weights = tensors::read(&mut file, &config)?;
     weights.gather();
     let info = ModelInfo {

@@ -257,7 +257,7 @@ fn models_that_do_not_fit() {
     let dir = tempfile::tempdir().expect("a place for a file");
     let path = dir.path().join("model.gguf");
     std::fs::write(&path, tiny().bytes()).expect("a small file");
-    assert!(matches!(load(&path, &vast), Err(LoadError::KvPool { needed: 4_398_046_510_080, .. })));
+    assert!(matches!(load(&path, &vast), Err(LoadError::KvPool { needed: 4_398_046_511_104, .. })));
     check_with(&long, &tiny().bytes(), &expect!["a context length of 513 was asked for, FILE has 512"]);
 }
 
