@@ -165,6 +165,9 @@ pub struct ModelArgs {
     /// Compute threads. Default: one for each physical core that this process may use.
     #[arg(long, value_name = "N", env = "RADIOSONDE_THREADS")]
     pub threads: Option<usize>,
+    /// Keeps each compute thread on a core of its own: for a machine that does nothing else.
+    #[arg(long, env = "RADIOSONDE_PIN_THREADS")]
+    pub pin_threads: bool,
     /// How keys and values are held: in half precision (`f16`), or with 8 bits (`int8`): about half the memory, faster over
     /// long contexts, a little off.
     #[arg(long, value_enum, value_name = "DTYPE", default_value = "f16", env = "RADIOSONDE_KV_CACHE_DTYPE")]

@@ -37,6 +37,7 @@ fn options(threads: usize) -> LoadOptions {
         context_length: None,
         max_total_tokens: 8192,
         threads: Some(threads),
+        pin_threads: false,
         kv_cache_dtype: KvCacheDtype::F16,
         kernels: None,
     }

@@ -17,7 +17,7 @@ pub use error::LoadError;
 use super::ModelRunner;
 use super::decoder::rope::RopeScaling;
 use super::decoder::{DecoderConfig, DecoderParts, DecoderWeights};
-use super::kernels::team::cores::physical_cores;
+use super::kernels::team::cores::{one_of_each, physical_cores};
 use super::kernels::{Team, backend};
 use crate::clock::MonoNanos;
 use crate::io_struct::{KernelBackend, KvCacheDtype, ModelInfo, ModelSource, ModelTask, TokenId};
@@ -35,6 +35,8 @@ pub struct LoadOptions {
     pub max_total_tokens: u32,
     /// Threads of a forward pass; `None`: one for each physical core that this process may use.
     pub threads: Option<usize>,
+    /// Each of them stays on a core of its own.
+    pub pin_threads: bool,
     /// How keys and values are held.
     pub kv_cache_dtype: KvCacheDtype,
     /// Kernels; `None`: the fastest that this machine has.
@@ -125,7 +127,8 @@ impl<'a> Loading<'a> {
             weight_bytes: weights.bytes() as u64,
             load_seconds: self.began.elapsed().as_secs_f64(),
         };
-        let team = Team::new(self.options.threads.unwrap_or_else(physical_cores));
+        let processors = if self.options.pin_threads { one_of_each() } else { Vec::new() };
+        let team = Team::on(self.options.threads.unwrap_or_else(physical_cores), &processors);
         let parts = DecoderParts { info, config, weights, team };
         parts.assemble(self.kernels).map_err(|source| LoadError::KvMemory { tokens, source })
     }

@@ -95,8 +95,8 @@ fn load(
     scheduler: &SchedulerArgs,
 ) -> Result<Box<dyn ModelRunner>, RuntimeError> {
     let max_total_tokens = scheduler.max_total_tokens;
-    let &ModelArgs { context_length, threads, kv_cache_dtype, kernels, .. } = model;
-    let options = LoadOptions { context_length, max_total_tokens, threads, kv_cache_dtype, kernels };
+    let &ModelArgs { context_length, threads, pin_threads, kv_cache_dtype, kernels, .. } = model;
+    let options = LoadOptions { context_length, max_total_tokens, threads, pin_threads, kv_cache_dtype, kernels };
     let mut runner: Box<dyn ModelRunner> = match source {
         ModelSource::Gguf(path) => {
             weights::load(path, &options).map_err(|error| RuntimeError::Load(error.to_string()))?
