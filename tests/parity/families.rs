@@ -2,6 +2,8 @@
 //!
 //! `families/goldens.py` has written what they are compared with; it says how the weights come about.
 
+#[path = "families/configurations.rs"]
+mod configurations;
 #[path = "families/files.rs"]
 mod files;
 #[path = "families/refusals.rs"]
