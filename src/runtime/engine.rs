@@ -110,19 +110,20 @@ fn load(
     scheduler: &SchedulerArgs,
 ) -> Result<Box<dyn ModelRunner>, RuntimeError> {
     let max_total_tokens = scheduler.max_total_tokens;
+    let &ModelArgs { context_length, threads, pin_threads, kv_cache_dtype, kernels, .. } = model;
+    let options = LoadOptions { context_length, max_total_tokens, threads, pin_threads, kv_cache_dtype, kernels };
     let mut runner: Box<dyn ModelRunner> = match source {
         ModelSource::Gguf(path) => {
-            let &ModelArgs { context_length, threads, pin_threads, kv_cache_dtype, kernels, .. } = model;
-            let options =
-                LoadOptions { context_length, max_total_tokens, threads, pin_threads, kv_cache_dtype, kernels };
             weights::load(path, &options).map_err(|error| RuntimeError::Load(error.to_string()))?
+        }
+        ModelSource::Folder(path) if weights::folder::is_generator(path) => {
+            weights::load_folder(path, &options).map_err(|error| RuntimeError::Load(error.to_string()))?
         }
         ModelSource::Folder(path) => {
             let precision = match model.encoder_precision {
                 EncoderPrecision::F32 => Precision::F32,
                 EncoderPrecision::Int8 => Precision::Int8,
             };
-            let &ModelArgs { context_length, threads, kernels, .. } = model;
             let options = EncoderOptions { context_length, precision, threads, kernels };
             bert::load(path, &options).map_err(|error| RuntimeError::Load(error.to_string()))?
         }

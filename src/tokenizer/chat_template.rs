@@ -1,6 +1,7 @@
 //! The model's own chat template, rendered with minijinja.
 
 mod date;
+mod folder;
 mod json;
 mod shield;
 
@@ -44,7 +45,11 @@ impl ChatTemplate {
     pub fn for_source(source: &ModelSource) -> Result<Option<Self>, TokenizerError> {
         match source {
             ModelSource::Gguf(path) => Self::from_metadata(&Metadata::read(path)?),
-            ModelSource::Folder(_) | ModelSource::Scripted(_) => Ok(None),
+            ModelSource::Folder(path) => {
+                let Some(source) = folder::read(path)? else { return Ok(None) };
+                Self::compile(&source.template, source.bos_token, source.eos_token).map(Some)
+            }
+            ModelSource::Scripted(_) => Ok(None),
         }
     }
 
