@@ -133,7 +133,6 @@ async fn a_grammar_that_cannot_be_followed_is_a_400_by_its_field() {
         (json!({"regex": "("}), "regex"),
         (json!({"regex": deep("(")}), "regex"),
         (json!({"ebnf": "("}), "ebnf"),
-        (json!({"ebnf": "start: (\"a\" \"b\"){100000000}"}), "ebnf"),
         (json!({"ebnf": format!("start: {}", deep("("))}), "ebnf"),
         (json!({"ebnf": "root ::= nosuch"}), "ebnf"),
         (json!({"regex": "a", "json_schema": {}}), "regex"),
@@ -153,7 +152,7 @@ async fn a_grammar_that_cannot_be_followed_is_a_400_by_its_field() {
     }
     assert_eq!(server.metric("radiosonde_num_requests_total").await, 0.0, "nothing was scheduled");
     let labels = [("field", "ebnf"), ("outcome", "refused")];
-    assert_eq!(server.metric_with("radiosonde_grammars_total", &labels).await, 4.0);
+    assert_eq!(server.metric_with("radiosonde_grammars_total", &labels).await, 3.0);
     let digits = ok(&server, GENERATE, asked("a", &json!({"regex": "[0-9]{4}"}))).await;
     assert!(digits["text"].as_str().unwrap().parse::<u16>().is_ok(), "{digits}");
 }
