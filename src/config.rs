@@ -3,6 +3,7 @@
 pub mod access;
 pub mod describe;
 pub mod duration;
+pub mod parsers;
 pub mod reference;
 pub mod scheduler;
 pub mod telemetry;
@@ -16,6 +17,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 pub use access::{AccessArgs, ApiKey, Origin};
 pub use describe::{DescribeArgs, DescribeFormat, DescribeSection};
 pub use duration::{parse_duration, parse_duration_or_zero};
+pub use parsers::{ParserArgs, ReasoningParser, ToolCallParser};
 pub use scheduler::{SchedulePolicy, SchedulerArgs};
 pub use telemetry::{LogArgs, LogFormat, MetricsAlias, OtlpProtocol, Ratio, TelemetryArgs};
 
@@ -247,6 +249,9 @@ pub struct HttpArgs {
     #[command(flatten)]
     #[expect(missing_docs, reason = "the section says it")]
     pub access: AccessArgs,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "the section says it")]
+    pub parsers: ParserArgs,
     #[command(flatten)]
     #[expect(missing_docs, reason = "the section says it")]
     pub drills: DrillArgs,

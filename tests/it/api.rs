@@ -8,6 +8,8 @@ mod limits;
 mod logprobs;
 mod scheduling;
 mod streaming;
+mod structured;
+mod tools;
 
 use reqwest::{Method, Response};
 use serde_json::Value;

@@ -54,6 +54,20 @@ pub const ENDPOINTS: &[Endpoint] = &[
     of(Family::Native, POST_PUT, "/generate", "Continues one prompt or several, with SGLang's fields.")
         .answers(GENERATES),
     of(Family::Native, POST_PUT, "/encode", "Embeds one text or several, with SGLang's fields.").answers(GENERATES),
+    of(
+        Family::Native,
+        POST,
+        "/parse_function_call",
+        "The calls in a `text` that a model wrote, of `tools`, as `tool_call_parser` or the server's flag reads them.",
+    )
+    .answers(&[200, 400, 413, 415]),
+    of(
+        Family::Native,
+        POST,
+        "/separate_reasoning",
+        "Reasoning and answer in a `text` that a model wrote, as `reasoning_parser` or the server's flag reads them.",
+    )
+    .answers(&[200, 400, 413, 415]),
     of(Family::Info, GET, "/", "Name and version."),
     of(Family::Info, GET, "/model_info", "The model: path, architecture, vocabulary, context, stop tokens.")
         .answers(&[200, 503]),

@@ -10,7 +10,7 @@ use crate::io_struct::KvCacheDtype;
 const fn pages_ahead(dtype: KvCacheDtype) -> usize {
     match dtype {
         KvCacheDtype::F16 => 4,
-        KvCacheDtype::Int8 => 12,
+        KvCacheDtype::Int8 => 16,
     }
 }
 
