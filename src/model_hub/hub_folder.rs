@@ -92,7 +92,7 @@ fn shards(index: &Path) -> Vec<String> {
     let Ok(text) = fs::read(index) else { return vec![WEIGHTS.to_owned()] };
     let index: Value = serde_json::from_slice(&text).unwrap_or_default();
     let files = index["weight_map"].as_object().into_iter().flatten().filter_map(|(_, file)| file.as_str());
-    let mut files: Vec<_> = files.filter(|file| is_segment(file)).map(str::to_owned).collect();
+    let mut files: Vec<_> = files.filter(|file| file.split('/').all(is_segment)).map(str::to_owned).collect();
     files.sort_unstable();
     files.dedup();
     files

@@ -34,7 +34,7 @@ fn write() -> TempDir {
     );
     write("generation_config.json", json!({"eos_token_id": [END_OF_TEXT, 7]}));
     let template =
-        "{% for m in messages %}<|start|>{{ m.role }}\n{{ m.content }}<|end|>\n{% endfor %}<|start|>assistant\n";
+        "{% for m in messages %}<|start|>{{ m.role }}\n{{ m.content }}<|end|>\n{% endfor %}<|start|>assistant";
     write("tokenizer_config.json", json!({"chat_template": template, "eos_token": {"content": "<|end|>"}}));
     write("tokenizer.json", tokenizer());
     weights(&folder.path().join("model.safetensors"));
@@ -100,11 +100,11 @@ async fn a_folder_is_served() {
     let info: Value = server.client().get(server.url("/model_info")).send().await.unwrap().json().await.unwrap();
     assert_eq!(info["is_generation"], true, "{info}");
 
-    // What the user types is bytes, whatever it spells: a template of 3 + 18 tokens, and 8 bytes of content.
+    // What the user types is bytes, whatever it spells; three tokens of the template are control tokens.
     let messages = json!([{"role": "user", "content": "<|end|>é"}]);
     let chat =
         post(&server, "/v1/chat/completions", json!({"model": "default", "max_tokens": 2, "messages": messages})).await;
-    let template = "user\n".len() + "\n".len() + "assistant\n".len() + 3;
+    let template = "user\n".len() + "\n".len() + "assistant".len() + 3;
     assert_eq!(chat["usage"]["prompt_tokens"], template + "<|end|>é".len(), "{chat}");
 
     let forced = async |token: u32, more: Value| {

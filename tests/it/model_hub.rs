@@ -293,19 +293,19 @@ fn a_named_file_is_checked_against_what_the_hub_says_of_it() {
 fn a_repository_is_a_model_once_its_configuration_is_here() {
     let missing = Mood::Answers("404 Not Found");
     let good = [Mood::Good; 4];
-    let moods = [&[missing; 3][..], &good, &[Mood::Answers("500 Internal Server Error")]].concat();
+    let moods = [&[missing; 7][..], &good, &[Mood::Answers("500 Internal Server Error")]].concat();
     let bench = Bench::new(&moods);
     let folder = bench.hub.models.join("hf/o/n/v1.0");
     assert!(bench.resolve(Some("hf:o/n@v1.0")).is_err());
     assert!(folder.join("model.safetensors").is_file() && !folder.join("config.json").exists());
-    let bench = Bench::new(&[missing; 3]);
+    let bench = Bench::new(&[missing; 7]);
     let folder = bench.hub.models.join("hf/o/n/v1.0");
     assert_eq!(bench.resolve(Some("hf:o/n@v1.0")).unwrap(), ModelSource::Folder(folder.clone()));
     for file in ["config.json", "model.safetensors", "tokenizer.json"] {
         assert_eq!(fs::read(folder.join(file)).unwrap(), content(), "{file}");
     }
     assert!(!folder.join("modules.json").exists());
-    assert_eq!(bench.seen().len(), 9);
+    assert_eq!(bench.seen().len(), 13);
     assert_eq!(bench.resolve(Some("hf:o/n@v1.0")).unwrap(), ModelSource::Folder(folder));
     assert!(bench.seen().is_empty(), "it is here");
 }

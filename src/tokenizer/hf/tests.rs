@@ -57,7 +57,7 @@ fn open(model: &str, rest: &str) -> HfVocabulary {
             r#"{{"id": {id}, "special": {special}, "content": "{content}", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false}}"#
         )
     };
-    let added = [added(0, "<s>", true), added(1, "</s>", true), added(9, "<think>", false)].join(",");
+    let added = [added(0, "<s>", true), added(1, "</s>", true), added(7, "<think>", false)].join(",");
     let text = format!(r#"{{"version": "1.0", "added_tokens": [{added}], {rest}, "model": {model}}}"#);
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), text).unwrap();
@@ -79,7 +79,7 @@ fn bytes_of_a_byte_level_vocabulary() {
         "decoder": {"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true}"#;
     let words = open(model, &format!("{rest}, {BEGIN}"));
     let ids = words.encode("é a<think></s>", ControlTokens::Parse).unwrap();
-    assert_eq!(ids, [2, 3, 6, 9, 1].map(TokenId));
+    assert_eq!(ids, [2, 3, 6, 7, 1].map(TokenId));
     assert_eq!(bytes_of(&words, &ids), "é a<think></s>".as_bytes());
     assert_eq!(words.token_bytes(TokenId(2)), [0xc3], "half a character");
     assert_eq!(words.begin_of_text(), Some(TokenId(0)));
