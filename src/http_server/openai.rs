@@ -10,6 +10,7 @@ pub mod reply;
 
 use axum::Router;
 use axum::routing::{get, post};
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::endpoints::aliases;
@@ -31,7 +32,7 @@ pub fn routes() -> Router<ApiState> {
 }
 
 /// OpenAI's `stream_options`.
-#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct StreamOptions {
     /// The last event before the end carries the usage of the whole request.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -18,8 +19,9 @@ pub const MAX_SAMPLES: u32 = 128;
 pub const MAX_TOP_LOGPROBS: u32 = 20;
 
 /// One value or a list of them.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "expected one value or a list of values of the right type")]
+#[schemars(inline)]
 pub enum OneOrMany<T> {
     /// One.
     One(T),
@@ -38,21 +40,33 @@ impl<T> OneOrMany<T> {
 }
 
 /// Sampling fields as they come, by SGLang's and OpenAI's names. `null` is absent, and unknown fields are ignored.
-#[derive(Debug, Default, Clone, Deserialize)]
+#[derive(Debug, Default, Clone, Deserialize, JsonSchema)]
 #[serde(default)]
 #[expect(missing_docs, reason = "the names are the APIs' own; SamplingParams describes them")]
 pub struct SamplingFields {
+    #[schemars(range(min = 0, max = u32::MAX))]
     pub max_new_tokens: Option<i64>,
+    #[schemars(range(min = 0, max = u32::MAX))]
     pub max_tokens: Option<i64>,
+    #[schemars(range(min = 0, max = u32::MAX))]
     pub max_completion_tokens: Option<i64>,
+    #[schemars(range(min = 0, max = u32::MAX))]
     pub min_new_tokens: Option<i64>,
+    #[schemars(range(min = 0, max = u32::MAX))]
     pub min_tokens: Option<i64>,
+    #[schemars(range(min = 0))]
     pub temperature: Option<f64>,
+    #[schemars(range(min = 0, max = 1))]
     pub top_p: Option<f64>,
+    #[schemars(range(min = -1))]
     pub top_k: Option<i64>,
+    #[schemars(range(min = 0, max = 1))]
     pub min_p: Option<f64>,
+    #[schemars(range(min = -2, max = 2))]
     pub frequency_penalty: Option<f64>,
+    #[schemars(range(min = -2, max = 2))]
     pub presence_penalty: Option<f64>,
+    #[schemars(range(min = 0, max = 2))]
     pub repetition_penalty: Option<f64>,
     pub stop: Option<OneOrMany<String>>,
     pub stop_token_ids: Option<OneOrMany<i64>>,
@@ -62,6 +76,7 @@ pub struct SamplingFields {
     pub logit_bias: Option<BTreeMap<String, f64>>,
     pub sampling_seed: Option<i64>,
     pub seed: Option<i64>,
+    #[schemars(range(min = 1, max = MAX_SAMPLES))]
     pub n: Option<i64>,
     pub json_schema: Option<Value>,
     pub regex: Option<Value>,
@@ -79,7 +94,7 @@ pub struct SamplingFields {
 }
 
 /// OpenAI's `response_format`.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct ResponseFormat {
     /// `text` is all that is supported.
     #[serde(rename = "type")]

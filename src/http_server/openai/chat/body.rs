@@ -1,5 +1,6 @@
 //! The body of a chat, and the messages that the template gets.
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -9,7 +10,7 @@ use crate::http_server::sampling::{self, MAX_TOP_LOGPROBS};
 use crate::tokenizer::chat_template::ROLES;
 
 /// The body of `/v1/chat/completions`, its sampling fields apart. `null` is absent, and unknown fields are ignored.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 #[expect(missing_docs, reason = "the names are the API's own")]
 pub struct ChatBody {
@@ -37,7 +38,7 @@ pub struct ChatBody {
 }
 
 /// One message of a chat.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "the names are the API's own")]
 pub struct Message {
     pub role: String,
@@ -52,8 +53,9 @@ pub struct Message {
 }
 
 /// What a message says.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "expected a string, or a list of parts with a type each")]
+#[schemars(inline)]
 pub enum Content {
     /// In one piece.
     Text(String),
@@ -62,7 +64,7 @@ pub enum Content {
 }
 
 /// A piece of a message.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "the names are the API's own")]
 pub struct Part {
     #[serde(rename = "type")]
