@@ -157,7 +157,7 @@ fn hide_refused(schema: &mut Value) {
     let is_typed = |schema: &Value| {
         ["type", "anyOf", "oneOf", "allOf", "$ref", "enum", "const"].iter().any(|key| schema.get(key).is_some())
     };
-    if let Some(fields) = schema["properties"].as_object_mut() {
+    if let Some(fields) = schema.get_mut("properties").and_then(Value::as_object_mut) {
         fields.retain(|_, schema| is_typed(schema));
     }
 }

@@ -11,7 +11,7 @@ use axum::{Extension, Json};
 use serde_json::{Map, Value, json};
 
 use super::reply::{Reply, finish, unix_seconds_now};
-use super::{Delivery, logprobs, models};
+use super::{Delivery, UsageIn, logprobs, models};
 use crate::http_server::error::ApiError;
 use crate::http_server::generate::ApiState;
 use crate::http_server::generate::body::SampledJson;
@@ -119,11 +119,11 @@ struct ChatChunks {
     chat: Chat,
     /// Counts of each choice, once its role has been sent.
     usages: Vec<Option<Usage>>,
-    usage_wanted: bool,
+    usage_wanted: UsageIn,
 }
 
 impl ChatChunks {
-    fn new(chat: Chat, n: usize, usage_wanted: bool) -> Self {
+    fn new(chat: Chat, n: usize, usage_wanted: UsageIn) -> Self {
         Self { chat, usages: vec![None; n], usage_wanted }
     }
 
@@ -149,11 +149,19 @@ impl Chunks for ChatChunks {
         if news.finish_reason.is_some() {
             push(json!({}), None, news.finish_reason.as_ref());
         }
-        choices.into_iter().map(|choice| self.chunk(vec![choice])).collect()
+        let each = self.usage_wanted.each.then(|| self.chat.reply.usage(&[news.usage]));
+        let chunk = |choice| {
+            let mut chunk = self.chunk(vec![choice]);
+            if let Some(usage) = &each {
+                chunk["usage"] = usage.clone();
+            }
+            chunk
+        };
+        choices.into_iter().map(chunk).collect()
     }
 
     fn closing(&mut self) -> Vec<Value> {
-        if !self.usage_wanted {
+        if !self.usage_wanted.last {
             return Vec::new();
         }
         let usages: Vec<Usage> = self.usages.iter().map(|usage| usage.unwrap_or_default()).collect();

@@ -1,0 +1,7 @@
+//! `fuzz/run chat`
+#![no_main]
+
+#[path = "../readers.rs"]
+mod readers;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| readers::chat(data));

@@ -1,0 +1,7 @@
+//! `fuzz/run folder`
+#![no_main]
+
+#[path = "../readers.rs"]
+mod readers;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| readers::folder(data));
