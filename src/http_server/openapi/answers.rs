@@ -141,6 +141,8 @@ pub enum FinishName {
     Stop,
     /// The asked number of tokens, or the end of the context.
     Length,
+    /// Calls, which the caller is to make.
+    ToolCalls,
     /// Ended on request.
     Abort,
 }
