@@ -22,7 +22,7 @@ use candle::Candle;
 use case::Case;
 use clap::{Parser, ValueEnum};
 use ours::Ours;
-use radiosonde::io_struct::TokenId;
+use radiosonde::io_struct::{KvCacheDtype, TokenId};
 use serde_json::{Value, json};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
@@ -43,6 +43,9 @@ struct Args {
     /// Size of the KV pool in tokens.
     #[arg(long, default_value_t = 16_384)]
     max_total_tokens: u32,
+    /// How keys and values are held.
+    #[arg(long, value_enum, default_value = "f16")]
+    kv_cache_dtype: KvCacheDtype,
     /// How long a case is repeated.
     #[arg(long, default_value_t = 1.0)]
     seconds: f64,
@@ -74,7 +77,7 @@ fn main() -> Outcome<()> {
     let model = args.model.clone().map_or_else(radiosonde::model_hub::default_model, Ok)?;
     let threads = args.threads.map_or_else(|| std::thread::available_parallelism().map(Into::into), Ok)?;
     let mut engine: Box<dyn Passes> = match args.engine {
-        Engine::Radiosonde => Box::new(Ours::load(&model, threads, args.max_total_tokens)?),
+        Engine::Radiosonde => Box::new(Ours::load(&model, threads, args.max_total_tokens, args.kv_cache_dtype)?),
         Engine::Candle => Box::new(Candle::load(&model)?),
     };
     say(&engine.describe()?);

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use radiosonde::config::SchedulePolicy;
 use radiosonde::drills::Drills;
 use radiosonde::io_struct::{
-    EngineEvent, Envelope, FromEngine, HttpWorkerIpc, LogprobsWanted, Purpose, Rid, SamplingParams, ToEngine, TokenId,
-    TokenizedGenerateReqInput,
+    EngineEvent, Envelope, FromEngine, HttpWorkerIpc, KvCacheDtype, LogprobsWanted, Purpose, Rid, SamplingParams,
+    ToEngine, TokenId, TokenizedGenerateReqInput,
 };
 use radiosonde::model_runner::weights::{LoadOptions, load};
 use radiosonde::scheduler::outbox::Outbox;
@@ -78,7 +78,13 @@ impl Outbox for Steps {
 
 fn report(what: &str, params: &SamplingParams, top_logprobs: Option<u32>) -> Result<(), Box<dyn Error>> {
     let threads = std::env::var("RADIOSONDE_BENCH_THREADS").ok().map(|text| text.parse()).transpose()?;
-    let options = LoadOptions { context_length: None, max_total_tokens: POOL_TOKENS, threads, kernels: None };
+    let options = LoadOptions {
+        context_length: None,
+        max_total_tokens: POOL_TOKENS,
+        threads,
+        kv_cache_dtype: KvCacheDtype::F16,
+        kernels: None,
+    };
     let runner = load(&radiosonde::model_hub::default_model()?, &options)?;
     let config = SchedulerConfig {
         chunked_prefill_size: 512,

@@ -19,7 +19,7 @@ pub use duration::{parse_duration, parse_duration_or_zero};
 pub use scheduler::{SchedulePolicy, SchedulerArgs};
 pub use telemetry::{LogArgs, LogFormat, MetricsAlias, OtlpProtocol, Ratio, TelemetryArgs};
 
-use crate::io_struct::{Fault, KernelBackend};
+use crate::io_struct::{Fault, KernelBackend, KvCacheDtype};
 
 /// The command line. Every flag can also be given as an environment variable.
 #[derive(Debug, Parser)]
@@ -165,6 +165,10 @@ pub struct ModelArgs {
     /// Compute threads. Default: one for each physical core that this process may use.
     #[arg(long, value_name = "N", env = "RADIOSONDE_THREADS")]
     pub threads: Option<usize>,
+    /// How keys and values are held: in half precision (`f16`), or with 8 bits (`int8`): about half the memory, faster over
+    /// long contexts, a little off.
+    #[arg(long, value_enum, value_name = "DTYPE", default_value = "f16", env = "RADIOSONDE_KV_CACHE_DTYPE")]
+    pub kv_cache_dtype: KvCacheDtype,
     /// Instructions that the kernels of a forward pass use. Default: the fastest that this machine has.
     #[arg(long, value_name = "NAME", env = "RADIOSONDE_KERNELS")]
     pub kernels: Option<KernelBackend>,

@@ -5,6 +5,7 @@ pub mod embedding;
 pub mod engine_event;
 pub mod fault;
 pub mod kernel_backend;
+pub mod kv_cache_dtype;
 pub mod sampling_params;
 
 use std::path::PathBuf;
@@ -18,6 +19,7 @@ pub use engine_event::{EngineEvent, Heartbeat, PrefillChunk, StepInFlight, StepI
 pub use fault::{Fault, FaultSide};
 pub use ids::{HttpWorkerIpc, ProbeId, Rid, TokenId};
 pub use kernel_backend::KernelBackend;
+pub use kv_cache_dtype::KvCacheDtype;
 pub use sampling_params::SamplingParams;
 
 use crate::clock::MonoNanos;
@@ -236,6 +238,8 @@ pub struct ModelInfo {
     pub max_total_tokens: u32,
     /// Instructions that the kernels use; `None` where there are no kernels.
     pub kernels: Option<KernelBackend>,
+    /// How keys and values are held; `None` where none are.
+    pub kv_cache_dtype: Option<KvCacheDtype>,
     /// Weights in memory, in bytes.
     pub weight_bytes: u64,
     /// Seconds from start of the engine to loaded.

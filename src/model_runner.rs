@@ -33,7 +33,7 @@ pub struct SequenceSlice<'a> {
 
 /// Logits of the sequences that wanted them, in batch order: one row of `vocab_size` each. An embedding model's rows are
 /// the embeddings.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Logits {
     /// Row after row.
     pub values: Vec<f32>,
@@ -70,11 +70,21 @@ pub trait ModelRunner: Send {
     /// What is loaded.
     fn info(&self) -> &ModelInfo;
 
-    /// Runs `batch`, writes its keys and values into their pages, and returns the wanted logits. A sequence may stand in
-    /// several slices, side by side, each of which begins where the one before it ends: so logits are wanted in its
-    /// middle.
+    /// Runs `batch`, writes its keys and values into their pages, and the wanted logits to `logits`, whatever was in
+    /// there: its memory is used again. A sequence may stand in several slices, side by side, each of which begins where
+    /// the one before it ends: so logits are wanted in its middle.
     ///
     /// # Errors
-    /// The batch could not be run; the runner can go on with the next one.
-    fn forward(&mut self, batch: &[SequenceSlice<'_>]) -> Result<Logits, ForwardError>;
+    /// The batch could not be run, and the logits mean nothing; the runner can go on with the next one.
+    fn forward_into(&mut self, batch: &[SequenceSlice<'_>], logits: &mut Logits) -> Result<(), ForwardError>;
+
+    /// [`forward_into`](Self::forward_into) new memory.
+    ///
+    /// # Errors
+    /// As there.
+    fn forward(&mut self, batch: &[SequenceSlice<'_>]) -> Result<Logits, ForwardError> {
+        let mut logits = Logits::default();
+        self.forward_into(batch, &mut logits)?;
+        Ok(logits)
+    }
 }

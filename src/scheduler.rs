@@ -25,7 +25,7 @@ use crate::io_struct::{
     AbortKind, AbortReq, EngineEvent, EngineOutput, Envelope, FromEngine, HealthCheckOutput, HttpWorkerIpc, ProbeId,
     Purpose, Rid, ToEngine, TokenizedEmbeddingReqInput, TokenizedGenerateReqInput,
 };
-use crate::model_runner::{ModelRunner, PAGE_SIZE};
+use crate::model_runner::{Logits, ModelRunner, PAGE_SIZE};
 use crate::telemetry::labels::{Hop, ProbeBranch};
 use embedding::{EmbeddingRequest, EmbeddingRequests};
 use kv_pool::KvPool;
@@ -103,6 +103,8 @@ pub struct Scheduler {
     step_budget: StepBudget,
     /// What the last step did, until somebody says how long it took.
     last_work: Option<StepWork>,
+    /// Those of the last step, for their memory.
+    logits: Logits,
     /// Prompt tokens that a step could take when the last one was planned.
     prefill_budget: usize,
     vitals: Arc<VitalsPage>,
@@ -129,6 +131,7 @@ impl Scheduler {
             kv_pool: KvPool::new(config.max_total_tokens / PAGE_SIZE, cache),
             step_budget: StepBudget::new(most, config.max_step_time),
             last_work: None,
+            logits: Logits::default(),
             prefill_budget: most,
             vitals,
             drills,

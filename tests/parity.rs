@@ -19,7 +19,7 @@ mod tiny;
 
 use std::path::{Path, PathBuf};
 
-use radiosonde::io_struct::TokenId;
+use radiosonde::io_struct::{KvCacheDtype, TokenId};
 use radiosonde::model_runner::ModelRunner;
 use radiosonde::model_runner::weights::{LoadOptions, load};
 
@@ -29,7 +29,13 @@ fn model_path() -> PathBuf {
 }
 
 fn options(threads: usize) -> LoadOptions {
-    LoadOptions { context_length: None, max_total_tokens: 8192, threads: Some(threads), kernels: None }
+    LoadOptions {
+        context_length: None,
+        max_total_tokens: 8192,
+        threads: Some(threads),
+        kv_cache_dtype: KvCacheDtype::F16,
+        kernels: None,
+    }
 }
 
 fn runner(path: &Path, threads: usize) -> Box<dyn ModelRunner> {

@@ -3,10 +3,11 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use radiosonde::io_struct::{KernelBackend, TokenId};
+use radiosonde::io_struct::{KernelBackend, KvCacheDtype, TokenId};
+use radiosonde::model_runner::attention::KvShape;
 use radiosonde::model_runner::weights::gguf::GgufFile;
 use radiosonde::model_runner::weights::{LoadOptions, load};
-use radiosonde::model_runner::{ModelRunner, PAGE_SIZE, PageId, SequenceSlice};
+use radiosonde::model_runner::{Logits, ModelRunner, PAGE_SIZE, PageId, SequenceSlice};
 use serde_json::{Value, json};
 
 use super::{Case, Outcome, Passes, resident_bytes, tokens};
@@ -23,6 +24,7 @@ pub struct Ours {
     threads: usize,
     /// Pages of the pool that have been written.
     touched: usize,
+    logits: Logits,
 }
 
 /// What a pass must do at least, from the header of the file.
@@ -36,7 +38,7 @@ struct Work {
 }
 
 impl Work {
-    fn read(path: &Path) -> Outcome<Self> {
+    fn read(path: &Path, kv_cache_dtype: KvCacheDtype) -> Outcome<Self> {
         let file = GgufFile::open(path)?;
         let prefix = file.string("general.architecture")?;
         let number = |key: &str| file.integer(&format!("{prefix}.{key}"));
@@ -49,18 +51,31 @@ impl Work {
             None => need("embedding_length")? / need("attention.head_count")?,
         };
         let kv_heads = number("attention.head_count_kv")?.map_or_else(|| need("attention.head_count"), Ok)?;
+        let shape = KvShape { kv_heads, queries_per_head: 1, head_dim, dtype: kv_cache_dtype };
         Ok(Self {
             layer_macs: matrices.map(|(_, info)| info.shape.elem_count()).sum(),
             head_macs: head.map_or(0, |info| info.shape.elem_count()),
-            kv_bytes: need("block_count")? * kv_heads * head_dim * 2 * size_of::<u16>(),
+            kv_bytes: need("block_count")? * shape.page_bytes() / PAGE_SIZE,
         })
     }
 }
 
 impl Ours {
-    pub fn load(path: &Path, threads: usize, max_total_tokens: u32) -> Outcome<Self> {
-        let options = LoadOptions { context_length: None, max_total_tokens, threads: Some(threads), kernels: None };
-        Ok(Self { runner: load(path, &options)?, work: Work::read(path)?, threads, touched: 0 })
+    pub fn load(path: &Path, threads: usize, max_total_tokens: u32, kv_cache_dtype: KvCacheDtype) -> Outcome<Self> {
+        let options = LoadOptions {
+            context_length: None,
+            max_total_tokens,
+            threads: Some(threads),
+            kv_cache_dtype,
+            kernels: None,
+        };
+        Ok(Self {
+            runner: load(path, &options)?,
+            work: Work::read(path, kv_cache_dtype)?,
+            threads,
+            touched: 0,
+            logits: Logits::default(),
+        })
     }
 
     /// Writes the pool's first pages: memory that has never been written is one page of zeros, and reads too fast.
@@ -80,7 +95,8 @@ impl Ours {
         let last = tokens.len().div_ceil(CHUNK) - 1;
         for (chunk, tokens) in tokens.chunks(CHUNK).enumerate() {
             let start = start + chunk * CHUNK;
-            self.runner.forward(&[SequenceSlice { tokens, start, pages, wants_logits: chunk == last }])?;
+            let slice = SequenceSlice { tokens, start, pages, wants_logits: chunk == last };
+            self.runner.forward_into(&[slice], &mut self.logits)?;
         }
         Ok(began.elapsed())
     }
@@ -96,7 +112,7 @@ impl Ours {
             slices.push(slice(chunk, pages.as_slice()));
         }
         let began = Instant::now();
-        self.runner.forward(&slices)?;
+        self.runner.forward_into(&slices, &mut self.logits)?;
         Ok(began.elapsed())
     }
 }

@@ -23,9 +23,9 @@ impl ModelRunner for DrilledRunner {
         self.model.info()
     }
 
-    fn forward(&mut self, batch: &[SequenceSlice<'_>]) -> Result<Logits, ForwardError> {
+    fn forward_into(&mut self, batch: &[SequenceSlice<'_>], logits: &mut Logits) -> Result<(), ForwardError> {
         self.drills.before_step()?;
-        self.model.forward(batch)
+        self.model.forward_into(batch, logits)
     }
 }
 

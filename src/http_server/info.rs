@@ -14,7 +14,7 @@ use super::admin::AdminState;
 use super::endpoints::aliases;
 use super::error::ApiError;
 use crate::engine_view::Link;
-use crate::io_struct::{Heartbeat, KernelBackend, ModelSource};
+use crate::io_struct::{Heartbeat, KernelBackend, KvCacheDtype, ModelSource};
 use crate::telemetry::exposition::loads::{Load, timestamp};
 use crate::tokenizer_manager::ServedModel;
 
@@ -76,6 +76,7 @@ async fn server_info(State(state): State<AdminState>) -> Result<Json<Value>, Api
         "enable_priority_scheduling": model.limits.priority_scheduling,
         "page_size": model.limits.page_size,
         "kernels": model.info.kernels.map(KernelBackend::as_str),
+        "kv_cache_dtype": model.info.kv_cache_dtype.map(KvCacheDtype::as_str),
         "tp_size": 1,
         "dp_size": 1,
         "pp_size": 1,

@@ -6,7 +6,9 @@
 //! from the start of the sequence: its result depends on nothing else.
 
 pub mod kv_pool;
-mod pages;
+mod walk;
+mod halves;
+mod int8;
 mod segments;
 
 pub use kv_pool::{KvLayer, KvShape};
@@ -99,6 +101,7 @@ pub fn attend<L: Lanes>(
         L::vectorise(
             #[inline(always)]
             || {
+                segment.begin(kv);
                 let mut queries = vec![0.0; segment.values.len()];
                 for (index, to) in queries.chunks_exact_mut(shape.head_dim).enumerate() {
                     let (row, of_head) = (index / shape.queries_per_head, index % shape.queries_per_head);

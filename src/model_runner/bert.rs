@@ -99,7 +99,7 @@ impl<L: Lanes> ModelRunner for BertRunner<L> {
         &self.parts.info
     }
 
-    fn forward(&mut self, batch: &[SequenceSlice<'_>]) -> Result<Logits, ForwardError> {
+    fn forward_into(&mut self, batch: &[SequenceSlice<'_>], logits: &mut Logits) -> Result<(), ForwardError> {
         for (index, slice) in batch.iter().enumerate() {
             self.parts.check(slice).map_err(|message| ForwardError::Batch(format!("sequence {index}: {message}")))?;
         }
@@ -111,11 +111,12 @@ impl<L: Lanes> ModelRunner for BertRunner<L> {
             }
         }
         let width = config.hidden_size;
-        let mut values = vec![0.0; batch.len() * width];
+        logits.vocab_size = width;
+        logits.values.resize(batch.len() * width, 0.0);
         let sequences = blocks.iter().flat_map(|block| block.sequences.iter().map(|sequence| (&block.x, *sequence)));
-        for ((x, sequence), out) in sequences.zip(values.chunks_exact_mut(width)) {
+        for ((x, sequence), out) in sequences.zip(logits.values.chunks_exact_mut(width)) {
             config.pooling.pool::<L>(x, sequence, out);
         }
-        Ok(Logits { values, vocab_size: width })
+        Ok(())
     }
 }

@@ -8,6 +8,7 @@ pub mod backend;
 pub mod lanes;
 pub mod activations;
 mod tiles;
+pub mod tile_memory;
 pub mod packed;
 pub mod pack;
 pub mod elementwise;

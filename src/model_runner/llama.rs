@@ -11,6 +11,7 @@ use std::marker::PhantomData;
 use super::attention::{Attended, KvLayer};
 use super::kernels::backend::{WithLanes, with_lanes};
 use super::kernels::elementwise::rms_norm;
+use super::kernels::tile_memory::gather;
 use super::kernels::{Activations, Columns, LANES, Lanes, PackedLinear, Team};
 use super::{ForwardError, Logits, ModelRunner, PAGE_SIZE, SequenceSlice};
 use crate::io_struct::{KernelBackend, ModelInfo};
@@ -103,6 +104,14 @@ impl LlamaWeights {
     }
 }
 
+impl LlamaWeights {
+    /// Moves all matrices into one piece of memory, in the order in which a pass reads them.
+    pub fn gather(&mut self) {
+        let layers = self.layers.iter_mut().flat_map(LayerWeights::matrices_mut);
+        gather(&mut layers.chain(&mut self.head).chain([&mut self.embedding]).collect::<Vec<_>>());
+    }
+}
+
 impl<L: Lanes> LlamaRunner<L> {
     fn new(LlamaParts { info, config, weights, team }: LlamaParts) -> io::Result<Self> {
         let pages = (info.max_total_tokens as usize).div_ceil(PAGE_SIZE);
@@ -127,12 +136,13 @@ impl<L: Lanes> LlamaRunner<L> {
     }
 
     /// The last norm and the head, for the rows that want it.
-    fn logits(&mut self, batch: &Batch<'_>) -> Logits {
+    fn write_logits(&mut self, batch: &Batch<'_>, out: &mut Logits) {
         let vocab_size = self.info.vocab_size as usize;
         let (wanted, scratch) = (&batch.wanted, &mut self.scratch);
-        let mut values = vec![0.0; wanted.len() * vocab_size];
+        out.vocab_size = vocab_size;
+        out.values.resize(wanted.len() * vocab_size, 0.0);
         if wanted.is_empty() {
-            return Logits { values, vocab_size };
+            return;
         }
         scratch.last.reshape(wanted.len(), self.config.embedding_length);
         for (tile, to) in scratch.last.tiles_mut().chunks_exact_mut(wanted.len()).enumerate() {
@@ -144,12 +154,12 @@ impl<L: Lanes> LlamaRunner<L> {
         rms_norm::<L>(&self.team, &scratch.last, norm, eps, shape, &mut scratch.normed);
         head.forward::<L>(&self.team, &scratch.normed, &mut scratch.logits);
         let logits = &scratch.logits;
-        self.team.for_each(values.len() / LANES, values.chunks_mut(vocab_size).enumerate(), |(row, to)| {
+        let cost = out.values.len() / LANES;
+        self.team.for_each(cost, out.values.chunks_mut(vocab_size).enumerate(), |(row, to)| {
             for (tile, to) in to.chunks_mut(LANES).enumerate() {
                 to.copy_from_slice(&logits.tile(tile)[row][..to.len()]);
             }
         });
-        Logits { values, vocab_size }
     }
 }
 
@@ -158,7 +168,7 @@ impl<L: Lanes> ModelRunner for LlamaRunner<L> {
         &self.info
     }
 
-    fn forward(&mut self, batch: &[SequenceSlice<'_>]) -> Result<Logits, ForwardError> {
+    fn forward_into(&mut self, batch: &[SequenceSlice<'_>], logits: &mut Logits) -> Result<(), ForwardError> {
         let limits = Limits {
             vocab_size: self.info.vocab_size as usize,
             context_length: self.info.context_length as usize,
@@ -166,13 +176,15 @@ impl<L: Lanes> ModelRunner for LlamaRunner<L> {
         };
         let batch = Batch::new(batch, limits)?;
         if batch.rows.is_empty() {
-            return Ok(Logits { values: Vec::new(), vocab_size: limits.vocab_size });
+            *logits = Logits { values: Vec::new(), vocab_size: limits.vocab_size };
+            return Ok(());
         }
         self.embed(&batch);
         let angles = self.rope.angles(batch.rows.iter().map(|row| row.position));
         for (layer, kv) in self.weights.layers.iter().zip(&mut self.kv) {
             layer.forward::<L>(&self.team, &self.config, &batch, &angles, kv, &mut self.scratch);
         }
-        Ok(self.logits(&batch))
+        self.write_logits(&batch, logits);
+        Ok(())
     }
 }

@@ -91,6 +91,7 @@ impl ScriptedRunner {
             eos_token_ids: vec![END_OF_TURN],
             max_total_tokens: if script.dimensions.is_some() { 0 } else { max_total_tokens },
             kernels: None,
+            kv_cache_dtype: None,
             weight_bytes: 0,
             load_seconds: script.load.as_secs_f64(),
         };
@@ -103,7 +104,7 @@ impl ModelRunner for ScriptedRunner {
         &self.info
     }
 
-    fn forward(&mut self, batch: &[SequenceSlice<'_>]) -> Result<Logits, ForwardError> {
+    fn forward_into(&mut self, batch: &[SequenceSlice<'_>], logits: &mut Logits) -> Result<(), ForwardError> {
         self.steps += 1;
         let tokens: usize = batch.iter().map(|slice| slice.tokens.len()).sum();
         let mut latency = self.script.step + self.script.token * u32::try_from(tokens).unwrap_or(u32::MAX);
@@ -116,7 +117,8 @@ impl ModelRunner for ScriptedRunner {
         }
         if let Some(dimensions) = self.script.dimensions {
             let values = batch.iter().flat_map(|slice| direction(slice, dimensions as usize)).collect();
-            return Ok(Logits { values, vocab_size: dimensions as usize });
+            *logits = Logits { values, vocab_size: dimensions as usize };
+            return Ok(());
         }
         let vocab_size = VOCAB_SIZE as usize;
         let mut values = Vec::new();
@@ -125,7 +127,8 @@ impl ModelRunner for ScriptedRunner {
             values.resize(row + vocab_size, 0.0);
             values[row + next_letter(slice).index()] = 10.0;
         }
-        Ok(Logits { values, vocab_size })
+        *logits = Logits { values, vocab_size };
+        Ok(())
     }
 }
 

@@ -12,7 +12,7 @@ use super::kernels::team::cores::physical_cores;
 use super::kernels::{Team, backend};
 use super::llama::LlamaParts;
 use crate::clock::MonoNanos;
-use crate::io_struct::{KernelBackend, ModelInfo, ModelSource, ModelTask};
+use crate::io_struct::{KernelBackend, KvCacheDtype, ModelInfo, ModelSource, ModelTask};
 use gguf::GgufFile;
 
 /// Architectures that this crate can run, as `general.architecture` names them.
@@ -27,6 +27,8 @@ pub struct LoadOptions {
     pub max_total_tokens: u32,
     /// Threads of a forward pass; `None`: one for each physical core that this process may use.
     pub threads: Option<usize>,
+    /// How keys and values are held.
+    pub kv_cache_dtype: KvCacheDtype,
     /// Kernels; `None`: the fastest that this machine has.
     pub kernels: Option<KernelBackend>,
 }
@@ -151,7 +153,8 @@ pub fn load(path: &Path, options: &LoadOptions) -> Result<Box<dyn ModelRunner>, 
     let config = hparams::read(&file, options)?;
     memory::check_kv_pool(&config, options.max_total_tokens)?;
     let team = Team::new(options.threads.unwrap_or_else(physical_cores));
-    let weights = tensors::read(&mut file, &config)?;
+    let mut weights = tensors::read(&mut file, &config)?;
+    weights.gather();
     let info = ModelInfo {
         source: ModelSource::Gguf(path.to_owned()),
         name: hparams::name(&file),
@@ -162,6 +165,7 @@ pub fn load(path: &Path, options: &LoadOptions) -> Result<Box<dyn ModelRunner>, 
         eos_token_ids: hparams::eos_token_ids(&file),
         max_total_tokens: options.max_total_tokens,
         kernels: Some(kernels),
+        kv_cache_dtype: Some(options.kv_cache_dtype),
         weight_bytes: weights.bytes() as u64,
         load_seconds: began.elapsed().as_secs_f64(),
     };

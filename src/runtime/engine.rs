@@ -97,8 +97,8 @@ fn load(
     let max_total_tokens = scheduler.max_total_tokens;
     let mut runner: Box<dyn ModelRunner> = match source {
         ModelSource::Gguf(path) => {
-            let &ModelArgs { context_length, threads, kernels, .. } = model;
-            let options = LoadOptions { context_length, max_total_tokens, threads, kernels };
+            let &ModelArgs { context_length, threads, kv_cache_dtype, kernels, .. } = model;
+            let options = LoadOptions { context_length, max_total_tokens, threads, kv_cache_dtype, kernels };
             weights::load(path, &options).map_err(|error| RuntimeError::Load(error.to_string()))?
         }
         ModelSource::Folder(path) => {

@@ -154,6 +154,7 @@ fn engine_args(args: &ServeArgs, model: &ModelSource) -> Vec<String> {
         format!("--supervised={}", std::process::id()),
         format!("--model={model}"),
         format!("--encoder-precision={}", args.model.encoder_precision.as_str()),
+        format!("--kv-cache-dtype={}", args.model.kv_cache_dtype.as_str()),
         format!("--log-format={log_format}"),
         format!("--log-level={}", log.log_level),
     ];

@@ -38,14 +38,15 @@ impl Scheduler {
         }
         let of_slot = |slot: &Slot| slices(&self.running[slot.index], slot).collect::<Vec<_>>();
         let slices: Vec<SequenceSlice<'_>> = slots.iter().flat_map(of_slot).collect();
-        let result = self.runner.forward(&slices);
+        let mut logits = std::mem::take(&mut self.logits);
+        let result = self.runner.forward_into(&slices, &mut logits);
         out.broadcast(FromEngine::Event(EngineEvent::StepEnded(info)));
         self.leave_forward(out);
         match result {
-            Ok(logits) => {
+            Ok(()) => {
                 self.vitals.batch_result();
                 self.process_batch_result(&slots, &logits, out);
-                self.last_work = Some(work);
+                (self.logits, self.last_work) = (logits, Some(work));
                 true
             }
             Err(error) => {

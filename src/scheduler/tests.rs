@@ -24,7 +24,7 @@ impl ModelRunner for SumRunner {
         &self.info
     }
 
-    fn forward(&mut self, batch: &[SequenceSlice<'_>]) -> Result<Logits, ForwardError> {
+    fn forward_into(&mut self, batch: &[SequenceSlice<'_>], logits: &mut Logits) -> Result<(), ForwardError> {
         self.log.lock().unwrap().push(batch.iter().map(|slice| slice.tokens.len()).collect());
         if self.fail {
             return Err(ForwardError::Scripted(1));
@@ -44,7 +44,8 @@ impl ModelRunner for SumRunner {
                 values.extend(row);
             }
         }
-        Ok(Logits { values, vocab_size: 100 })
+        *logits = Logits { values, vocab_size: 100 };
+        Ok(())
     }
 }
 
@@ -91,6 +92,7 @@ fn bench_with(config: SchedulerConfig, fail: bool) -> Bench {
         eos_token_ids: vec![TokenId(99)],
         max_total_tokens: 4096,
         kernels: None,
+        kv_cache_dtype: None,
         weight_bytes: 0,
         load_seconds: 0.0,
     };

@@ -1,4 +1,4 @@
-//! Keys and values of all sequences, in pages of 16 tokens and in half precision.
+//! Keys and values of all sequences, in pages of 16 tokens.
 
 use std::io;
 
@@ -7,6 +7,7 @@ use memmap2::{Advice, MmapMut};
 
 use super::super::kernels::{LANES, Lanes};
 use super::super::{PAGE_SIZE, PageId};
+use crate::io_struct::KvCacheDtype;
 
 /// What a layer keeps for each token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,10 +18,16 @@ pub struct KvShape {
     pub queries_per_head: usize,
     /// Floats of a head, a multiple of 16.
     pub head_dim: usize,
+    /// How they are held.
+    pub dtype: KvCacheDtype,
 }
 
-/// One layer's part of the pool: page after page, in each head after head. A head: keys transposed, `[head_dim][16 tokens]`,
-/// so that sixteen scores come out of one register; then values by row, `[16 tokens][head_dim]`.
+/// One layer's part of the pool: page after page, in each head after head, of each head the keys and then the values.
+///
+/// In half precision the keys are transposed, `[head_dim][16 tokens]`, so that sixteen scores come out of one register,
+/// and the values lie by row, `[16 tokens][head_dim]`. As bytes both are ordered for dot products of four bytes a lane:
+/// keys `[head_dim / 4][16 tokens][4]`, values `[4][head_dim][4 tokens]`, each a number from -127 to 127 plus 128; behind
+/// either, for each of the 16 tokens, what one step is worth, as `f32`.
 #[derive(Debug)]
 pub struct KvLayer {
     shape: KvShape,
@@ -44,7 +51,7 @@ impl KvLayer {
     /// # Errors
     /// The system refuses so much memory.
     pub fn new(shape: KvShape, pages: usize) -> io::Result<Self> {
-        let memory = MmapMut::map_anon((pages * shape.page_len() * size_of::<u16>()).max(1))?;
+        let memory = MmapMut::map_anon((pages * shape.page_bytes()).max(1))?;
         // Only a hint: kernels without huge pages refuse it.
         let _ = memory.advise(Advice::HugePage);
         Ok(Self { shape, memory })
@@ -58,36 +65,34 @@ impl KvLayer {
 
     /// All pages, to be written.
     pub fn pages_mut(&mut self) -> PagesMut<'_> {
-        let memory = bytemuck::cast_slice_mut(&mut self.memory[..]);
-        PagesMut { shape: self.shape, rest: memory, next: 0 }
+        PagesMut { shape: self.shape, rest: &mut self.memory, next: 0 }
     }
 
-    /// Keys of a page at one head: for each of `head_dim` dimensions sixteen tokens.
+    /// Keys of a page at one head.
     #[inline(always)]
     #[must_use]
-    pub fn keys(&self, head: usize, page: PageId) -> &[[u16; PAGE_SIZE]] {
-        self.head(head, page)[..self.shape.head_dim * PAGE_SIZE].as_chunks().0
+    pub fn keys(&self, head: usize, page: PageId) -> &[u8] {
+        self.part(head, page, 0)
     }
 
-    /// Values of a page at one head: for each of sixteen tokens `head_dim` numbers.
+    /// Values of a page at one head.
     #[inline(always)]
     #[must_use]
-    pub fn values(&self, head: usize, page: PageId) -> &[u16] {
-        &self.head(head, page)[self.shape.head_dim * PAGE_SIZE..]
+    pub fn values(&self, head: usize, page: PageId) -> &[u8] {
+        self.part(head, page, 1)
     }
 
     #[inline(always)]
-    fn head(&self, head: usize, page: PageId) -> &[u16] {
-        let len = self.shape.head_len();
-        let memory: &[u16] = bytemuck::cast_slice(&self.memory);
-        &memory[(page.0 as usize * self.shape.kv_heads + head) * len..][..len]
+    fn part(&self, head: usize, page: PageId, part: usize) -> &[u8] {
+        let len = self.shape.part_bytes();
+        &self.memory[((page.0 as usize * self.shape.kv_heads + head) * 2 + part) * len..][..len]
     }
 }
 
 /// The pages of a layer that have not been handed out.
 pub struct PagesMut<'a> {
     shape: KvShape,
-    rest: &'a mut [u16],
+    rest: &'a mut [u8],
     /// The page with which the rest begins.
     next: usize,
 }
@@ -95,7 +100,7 @@ pub struct PagesMut<'a> {
 impl<'a> PagesMut<'a> {
     /// A page, so that each can be written by a thread of its own. They are to be taken in ascending order.
     pub fn take(&mut self, page: PageId) -> PageMut<'a> {
-        let (len, page) = (self.shape.page_len(), page.0 as usize);
+        let (len, page) = (self.shape.page_bytes(), page.0 as usize);
         assert!(page >= self.next, "pages are taken in ascending order");
         let rest = std::mem::take(&mut self.rest);
         let (_, rest) = rest.split_at_mut((page - self.next) * len);
@@ -108,47 +113,90 @@ impl<'a> PagesMut<'a> {
 /// One page of a layer, to be written.
 pub struct PageMut<'a> {
     shape: KvShape,
-    heads: &'a mut [u16],
+    heads: &'a mut [u8],
 }
 
 impl PageMut<'_> {
-    /// Writes the token at `slot`, for one head.
+    /// Writes the token at `slot`, for one head. Numbers beyond half precision stop at its largest: an infinity in the
+    /// pool would turn a weight of zero into not-a-number. A number that is none becomes the largest too.
     #[inline(always)]
     pub fn write<L: Lanes>(&mut self, head: usize, slot: usize, token: KeyValue<'_>) {
-        let (len, dim) = (self.shape.head_len(), self.shape.head_dim);
-        let (keys, values) = self.heads[head * len..][..len].split_at_mut(dim * PAGE_SIZE);
-        let chunks = keys.chunks_exact_mut(LANES * PAGE_SIZE).zip(token.key.as_chunks::<LANES>().0);
-        for (keys, key) in chunks {
-            for (keys, key) in keys.chunks_exact_mut(PAGE_SIZE).zip(to_halves::<L>(key)) {
-                keys[slot] = key;
+        let len = self.shape.part_bytes();
+        let (keys, values) = self.heads[head * 2 * len..][..2 * len].split_at_mut(len);
+        match self.shape.dtype {
+            KvCacheDtype::F16 => {
+                write_half_key::<L>(bytemuck::cast_slice_mut(keys), slot, token.key);
+                write_half_value::<L>(bytemuck::cast_slice_mut(values), slot, token.value);
+            }
+            KvCacheDtype::Int8 => {
+                let bytes = self.shape.head_dim * PAGE_SIZE;
+                let (keys, key_steps) = keys.split_at_mut(bytes);
+                let (values, value_steps) = values.split_at_mut(bytes);
+                let at = |i: usize| 64 * (i / 4) + 4 * slot + i % 4;
+                bytemuck::cast_slice_mut(key_steps)[slot] = write_bytes::<L>(token.key, keys, at);
+                let at = |i: usize| slot / 4 * 4 * self.shape.head_dim + 4 * i + slot % 4;
+                bytemuck::cast_slice_mut(value_steps)[slot] = write_bytes::<L>(token.value, values, at);
             }
         }
-        let values = values[slot * dim..][..dim].as_chunks_mut::<LANES>().0;
-        for (to, value) in values.iter_mut().zip(token.value.as_chunks::<LANES>().0) {
-            *to = to_halves::<L>(value);
+    }
+}
+
+#[inline(always)]
+fn write_half_key<L: Lanes>(keys: &mut [u16], slot: usize, key: &[f32]) {
+    let chunks = keys.chunks_exact_mut(LANES * PAGE_SIZE).zip(key.as_chunks::<LANES>().0);
+    for (keys, key) in chunks {
+        for (keys, key) in keys.chunks_exact_mut(PAGE_SIZE).zip(L::narrow(finite::<L>(key))) {
+            keys[slot] = key;
         }
     }
+}
+
+#[inline(always)]
+fn write_half_value<L: Lanes>(values: &mut [u16], slot: usize, value: &[f32]) {
+    let values = values[slot * value.len()..][..value.len()].as_chunks_mut::<LANES>().0;
+    for (to, value) in values.iter_mut().zip(value.as_chunks::<LANES>().0) {
+        *to = L::narrow(finite::<L>(value));
+    }
+}
+
+/// Rounds to 8 bits, number `i` going to `to[at(i)]`, and returns what one step is worth.
+#[inline(always)]
+fn write_bytes<L: Lanes>(values: &[f32], to: &mut [u8], at: impl Fn(usize) -> usize) -> f32 {
+    let values = values.as_chunks::<LANES>().0;
+    let largest = values.iter().fold(L::splat(0.0), |largest, values| L::max(largest, L::abs(finite::<L>(values))));
+    let largest = L::largest(largest);
+    let inverse = L::splat(if largest > 0.0 { 127.0 / largest } else { 0.0 });
+    for (chunk, values) in values.iter().enumerate() {
+        let bytes = L::round_to_i8(L::mul(finite::<L>(values), inverse));
+        for (lane, byte) in bytes.into_iter().enumerate() {
+            to[at(chunk * LANES + lane)] = byte.cast_unsigned() ^ 0x80;
+        }
+    }
+    largest / 127.0
 }
 
 impl KvShape {
-    /// Numbers in a page at one head.
-    fn head_len(self) -> usize {
-        2 * self.head_dim * PAGE_SIZE
+    /// Bytes of the keys of a page at one head, and as many of its values.
+    fn part_bytes(self) -> usize {
+        let numbers = self.head_dim * PAGE_SIZE;
+        match self.dtype {
+            KvCacheDtype::F16 => numbers * size_of::<u16>(),
+            KvCacheDtype::Int8 => numbers + PAGE_SIZE * size_of::<f32>(),
+        }
     }
 
-    /// Numbers in a page.
-    fn page_len(self) -> usize {
-        self.kv_heads * self.head_len()
+    /// Bytes of a page.
+    #[must_use]
+    pub fn page_bytes(self) -> usize {
+        self.kv_heads * 2 * self.part_bytes()
     }
 }
 
-/// Too large numbers stop at the largest: an infinity in the pool would turn a weight of zero into not-a-number. A number
-/// that is none becomes the largest too.
 #[inline(always)]
-fn to_halves<L: Lanes>(values: &[f32; LANES]) -> [u16; LANES] {
+fn finite<L: Lanes>(values: &[f32; LANES]) -> L::Floats {
     let largest = L::splat(f16::MAX.to_f32());
     let negative = |a| L::sub(L::splat(0.0), a);
     // The smaller of a pair is the negative of the larger of the negatives.
     let below = negative(L::max(negative(L::load(values)), negative(largest)));
-    L::narrow(L::max(below, negative(largest)))
+    L::max(below, negative(largest))
 }

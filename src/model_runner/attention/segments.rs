@@ -4,7 +4,11 @@ use super::super::PAGE_SIZE;
 use super::super::PageId;
 use super::super::kernels::elementwise::exp;
 use super::super::kernels::{LANES, Lanes};
-use super::{BLOCK_PAGES, Group, KvLayer, pages};
+use super::halves;
+use super::int8;
+use super::walk::Walk;
+use super::{BLOCK_PAGES, Group, KvLayer};
+use crate::io_struct::KvCacheDtype;
 
 /// The queries of a group at one KV head before one segment of their sequence.
 pub(super) struct Segment<'a> {
@@ -27,28 +31,57 @@ pub(super) struct Running {
     sum: f32,
 }
 
+/// The queries of a group at one KV head, in the form in which they meet keys and values of some precision.
+pub(super) trait Products {
+    /// `queries`: query after query.
+    fn new<L: Lanes>(queries: &[f32], head_dim: usize) -> Self;
+
+    /// Scores of all queries: query after query, one row of sixteen for each of [`BLOCK_PAGES`] pages, those of `walk`
+    /// filled in.
+    fn score<L: Lanes>(&self, walk: Walk<'_>, scores: &mut [[f32; LANES]]);
+
+    /// Adds to each query's row of `out` the values of the first `tokens` tokens of `walk`, by its weights, which mean
+    /// nothing afterwards.
+    fn add_values<L: Lanes>(&self, walk: Walk<'_>, tokens: usize, weights: &mut [[f32; LANES]], out: &mut [f32]);
+}
+
 impl Segment<'_> {
+    /// Asks for the first keys, before the queries are made.
+    #[inline(always)]
+    pub(super) fn begin(&self, kv: &KvLayer) {
+        Walk { kv, head: self.head, ids: self.pages, next: &[] }.begin();
+    }
+
     /// `queries`: query after query, `head_dim` floats each.
     #[inline(always)]
     pub(super) fn attend<L: Lanes>(self, kv: &KvLayer, queries: &[f32]) {
+        match kv.shape().dtype {
+            KvCacheDtype::F16 => self.attend_with::<L, halves::Queries>(kv, queries),
+            KvCacheDtype::Int8 => self.attend_with::<L, int8::Queries>(kv, queries),
+        }
+    }
+
+    #[inline(always)]
+    fn attend_with<L: Lanes, P: Products>(self, kv: &KvLayer, queries: &[f32]) {
         let shape = kv.shape();
         let Self { head, group, running, values, .. } = self;
         let end = group.start + group.rows;
-        let queries = pages::Queries::new(queries, shape.head_dim);
+        let queries = P::new::<L>(queries, shape.head_dim);
         let mut scores = vec![[0.0; LANES]; running.len() * BLOCK_PAGES];
         running.fill(Running::NOTHING);
         values.fill(0.0);
         let mut blocks = self.pages.chunks(BLOCK_PAGES).enumerate().peekable();
         while let Some((block, ids)) = blocks.next() {
             let next = blocks.peek().map_or(&[][..], |(_, ids)| ids);
+            let walk = Walk { kv, head, ids, next };
             let start = self.start + block * BLOCK_PAGES * PAGE_SIZE;
-            queries.score::<L>(kv, head, ids, &mut scores);
+            queries.score::<L>(walk, &mut scores);
             let per_query = scores.chunks_exact_mut(BLOCK_PAGES).zip(values.chunks_exact_mut(shape.head_dim));
             for (index, (scores, values)) in per_query.enumerate() {
                 let visible = group.start + index / shape.queries_per_head + 1;
                 running[index].take::<L>(&mut scores[..ids.len()], visible.saturating_sub(start), values);
             }
-            pages::add_values::<L>(kv, head, [ids, next], end - start, &scores, values);
+            queries.add_values::<L>(walk, end - start, &mut scores, values);
         }
     }
 }

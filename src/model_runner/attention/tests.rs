@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use half::f16;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -9,6 +10,7 @@ use super::super::kernels::Portable;
 use super::super::kernels::lanes::with_every_backend;
 use super::kv_pool::KeyValue;
 use super::*;
+use crate::io_struct::KvCacheDtype;
 
 /// One sequence in scattered pages of a pool full of infinities, and the same numbers in plain vectors.
 struct Sequence {
@@ -20,19 +22,27 @@ struct Sequence {
     queries: Vec<Vec<f32>>,
 }
 
-/// Rounded to half precision, as the pool does.
-fn vectors(random: &mut StdRng, count: usize, dim: usize) -> Vec<Vec<f32>> {
-    let value = |random: &mut StdRng| half::f16::from_f32(random.random_range(-1.5..1.5)).to_f32();
-    (0..count).map(|_| (0..dim).map(|_| value(random)).collect()).collect()
+/// Rounded as the pool does.
+fn vectors(random: &mut StdRng, count: usize, shape: KvShape) -> Vec<Vec<f32>> {
+    let vector = |_| {
+        let values: Vec<f32> = (0..shape.head_dim).map(|_| random.random_range(-1.5..1.5)).collect();
+        let step = values.iter().fold(0.0f32, |largest, value| largest.max(value.abs())) / 127.0;
+        let round = |value: &f32| match shape.dtype {
+            KvCacheDtype::F16 => f16::from_f32(*value).to_f32(),
+            KvCacheDtype::Int8 => (value / step).round() * step,
+        };
+        values.iter().map(round).collect()
+    };
+    (0..count).map(vector).collect()
 }
 
 impl Sequence {
     fn new(shape: KvShape, len: usize) -> Self {
         let mut random = StdRng::seed_from_u64(9);
         let pages = len.div_ceil(PAGE_SIZE);
-        let keys = vectors(&mut random, len * shape.kv_heads, shape.head_dim);
-        let values = vectors(&mut random, len * shape.kv_heads, shape.head_dim);
-        let queries = vectors(&mut random, len * shape.kv_heads * shape.queries_per_head, shape.head_dim);
+        let keys = vectors(&mut random, len * shape.kv_heads, shape);
+        let values = vectors(&mut random, len * shape.kv_heads, shape);
+        let queries = vectors(&mut random, len * shape.kv_heads * shape.queries_per_head, shape);
         let pages: Vec<_> = (0..pages).map(|page| PageId(((page * 7 + 3) % (pages * 7)) as u32)).collect();
         let mut kv = KvLayer::new(shape, pages.len() * 7).expect("little memory");
         let garbage = vec![f32::NAN; shape.head_dim];
@@ -82,12 +92,28 @@ impl Sequence {
     }
 }
 
-const SHAPES: [KvShape; 4] = [
-    KvShape { kv_heads: 3, queries_per_head: 3, head_dim: 64 },
-    KvShape { kv_heads: 2, queries_per_head: 4, head_dim: 128 },
-    KvShape { kv_heads: 1, queries_per_head: 1, head_dim: 80 },
-    KvShape { kv_heads: 1, queries_per_head: 5, head_dim: 16 },
+const SHAPES: [KvShape; 8] = [
+    shape([3, 3, 64], KvCacheDtype::F16),
+    shape([2, 4, 128], KvCacheDtype::F16),
+    shape([1, 1, 80], KvCacheDtype::F16),
+    shape([1, 5, 16], KvCacheDtype::F16),
+    shape([3, 3, 64], KvCacheDtype::Int8),
+    shape([2, 4, 128], KvCacheDtype::Int8),
+    shape([1, 1, 80], KvCacheDtype::Int8),
+    shape([1, 5, 16], KvCacheDtype::Int8),
 ];
+
+const fn shape([kv_heads, queries_per_head, head_dim]: [usize; 3], dtype: KvCacheDtype) -> KvShape {
+    KvShape { kv_heads, queries_per_head, head_dim, dtype }
+}
+
+/// What the arithmetic may be off by: in half precision sums of floats, with bytes weights of 14 bits.
+fn tolerance(dtype: KvCacheDtype) -> f64 {
+    match dtype {
+        KvCacheDtype::F16 => 1e-5,
+        KvCacheDtype::Int8 => 5e-4,
+    }
+}
 
 /// Long enough for several segments and blocks of pages, and no whole number of them.
 const LEN: usize = (SEGMENT_PAGES + 2 * BLOCK_PAGES) * PAGE_SIZE + 21;
@@ -107,7 +133,7 @@ fn attention_is_softmax_times_values() {
                 let got = got.flat_map(|column| *out.columns(position, head * shape.head_dim + column));
                 for (got, exact) in got.zip(exact) {
                     assert!(
-                        (f64::from(got) - exact).abs() < 1e-5,
+                        (f64::from(got) - exact).abs() < tolerance(shape.dtype),
                         "{shape:?}, position {position}: {got}, not {exact}"
                     );
                 }
@@ -137,9 +163,15 @@ fn a_query_depends_on_nothing_else() {
 
 #[test]
 fn numbers_beyond_half_precision_stop_at_the_largest() {
-    let shape = SHAPES[0];
-    let mut kv = KvLayer::new(shape, 1).expect("little memory");
-    let large = vec![1e9; shape.head_dim];
-    kv.pages_mut().take(PageId(0)).write::<Portable>(0, 0, KeyValue { key: &large, value: &large });
-    assert!(kv.keys(0, PageId(0)).iter().all(|tokens| tokens[0] == half::f16::MAX.to_bits()));
+    for shape in SHAPES {
+        let mut kv = KvLayer::new(shape, 1).expect("little memory");
+        let key = vec![1e9; shape.head_dim];
+        let value = vec![f32::NEG_INFINITY; shape.head_dim];
+        kv.pages_mut().take(PageId(0)).write::<Portable>(0, 0, KeyValue { key: &key, value: &value });
+        let group = Group { first_row: 0, rows: 1, start: 0, pages: &[PageId(0)] };
+        let mut out = Attended::default();
+        attend::<Portable>(&Team::new(1), &kv, &[group], |_, _, to| to.fill(1.0), &mut out);
+        let largest = -f16::MAX.to_f32();
+        assert!(out.columns(0, 0).iter().all(|value| (value / largest - 1.0).abs() < 1e-5), "{:?}", out.columns(0, 0));
+    }
 }

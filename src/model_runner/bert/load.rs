@@ -56,6 +56,7 @@ pub fn load(folder: &Path, options: &EncoderOptions) -> Result<Box<dyn ModelRunn
         eos_token_ids: Vec::new(),
         max_total_tokens: 0,
         kernels: Some(kernels),
+        kv_cache_dtype: None,
         weight_bytes: (embeddings.bytes() + layers.iter().map(Layer::bytes).sum::<usize>()) as u64,
         load_seconds: began.elapsed().as_secs_f64(),
     };

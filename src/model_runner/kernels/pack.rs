@@ -107,16 +107,16 @@ fn unpack(tensor: &QTensor) -> Result<Weights> {
 /// Tiles of the one format that does for all parts.
 fn stack(parts: Vec<Weights>, inputs: usize) -> Tiles {
     let parts = match as_one_kind(parts) {
-        Kind::F16(rows) => return Tiles::F16(float_tiles(&rows, inputs)),
-        Kind::BF16(rows) => return Tiles::BF16(float_tiles(&rows, inputs)),
-        Kind::F32(rows) => return Tiles::F32(float_tiles(&rows, inputs)),
+        Kind::F16(rows) => return Tiles::F16(float_tiles(&rows, inputs).into()),
+        Kind::BF16(rows) => return Tiles::BF16(float_tiles(&rows, inputs).into()),
+        Kind::F32(rows) => return Tiles::F32(float_tiles(&rows, inputs).into()),
         Kind::Quants(width, blocks) => (width, blocks),
     };
     let (width, blocks) = parts;
     match width {
-        Width::Four => Tiles::Nibbles(tiles(&blocks, inputs / BLOCK, NibbleTile::EMPTY, NibbleTile::set)),
-        Width::Five => Tiles::Fives(tiles(&blocks, inputs / BLOCK, FiveTile::EMPTY, FiveTile::set)),
-        Width::Eight => Tiles::Bytes(tiles(&blocks, inputs / BLOCK, ByteTile::EMPTY, ByteTile::set)),
+        Width::Four => Tiles::Nibbles(tiles(&blocks, inputs / BLOCK, NibbleTile::EMPTY, NibbleTile::set).into()),
+        Width::Five => Tiles::Fives(tiles(&blocks, inputs / BLOCK, FiveTile::EMPTY, FiveTile::set).into()),
+        Width::Eight => Tiles::Bytes(tiles(&blocks, inputs / BLOCK, ByteTile::EMPTY, ByteTile::set).into()),
     }
 }
 

@@ -1,9 +1,15 @@
 //! Weight matrices in tiles of 16 rows by 32 columns, and their product with activations.
 
+use std::ops::Range;
+use std::sync::Arc;
+
 use half::{bf16, f16};
+use memmap2::MmapMut;
 
 use super::activations::{CHUNK_ROWS, Form, Shape};
 use super::elementwise::silu_gate;
+use super::prefetch::prefetch_ahead;
+use super::tile_memory::TileMemory;
 use super::tiles::{Accumulators, ByteTile, FiveTile, FloatTile, NibbleTile, Tile};
 use super::{Activations, BLOCK, Columns, LANES, Lanes, Team};
 
@@ -23,13 +29,16 @@ pub struct PackedLinear {
 /// All tiles of a matrix: for each 16 rows, block after block.
 #[derive(Debug)]
 pub(super) enum Tiles {
-    Nibbles(Vec<NibbleTile>),
-    Fives(Vec<FiveTile>),
-    Bytes(Vec<ByteTile>),
-    F16(Vec<FloatTile<f16>>),
-    BF16(Vec<FloatTile<bf16>>),
-    F32(Vec<FloatTile<f32>>),
+    Nibbles(TileMemory<NibbleTile>),
+    Fives(TileMemory<FiveTile>),
+    Bytes(TileMemory<ByteTile>),
+    F16(TileMemory<FloatTile<f16>>),
+    BF16(TileMemory<FloatTile<bf16>>),
+    F32(TileMemory<FloatTile<f32>>),
 }
+
+/// How far ahead of their use tiles are asked for. Memory is some hundred nanoseconds away.
+const TILES_AHEAD: usize = 8;
 
 /// Does the same with the tiles of whatever format.
 macro_rules! with_tiles {
@@ -61,7 +70,7 @@ impl PackedLinear {
     /// Bytes in memory.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        with_tiles!(&self.tiles, tiles => size_of_val(tiles.as_slice()))
+        with_tiles!(&self.tiles, tiles => size_of_val(&tiles[..]))
     }
 
     /// How its input is to be held.
@@ -95,6 +104,16 @@ impl PackedLinear {
     /// `out` has `inputs` places.
     pub fn row(&self, row: usize, out: &mut [f32]) {
         with_tiles!(&self.tiles, tiles => weight_row(self.stripe(tiles, row / LANES), row % LANES, out));
+    }
+
+    /// Copies the tiles to `to` and frees the place where they were; [`share`](Self::share) comes next.
+    pub(super) fn move_to(&mut self, to: &mut [u8]) {
+        with_tiles!(&mut self.tiles, tiles => tiles.move_to(to));
+    }
+
+    /// Its tiles are these bytes of `memory` from now on.
+    pub(super) fn share(&mut self, memory: &Arc<MmapMut>, part: Range<usize>) {
+        with_tiles!(&mut self.tiles, tiles => *tiles = TileMemory::Part(Arc::clone(memory), part));
     }
 
     fn padded_outputs(&self) -> usize {
@@ -167,27 +186,37 @@ pub fn gated<L: Lanes>(team: &Team, gate_up: &PackedLinear, x: &Activations, for
 fn add_product<L: Lanes, T: Tile>(tiles: &[T], x: &Activations, first: usize, out: &mut [[f32; LANES]]) {
     for (chunk, out) in out.chunks_mut(CHUNK_ROWS).enumerate() {
         let row = first + chunk * CHUNK_ROWS;
+        let ahead = if chunk == 0 { TILES_AHEAD } else { 0 };
         match out.len() {
-            1 => add_rows::<L, T, 1>(tiles, x, row, out),
-            2 => add_rows::<L, T, 2>(tiles, x, row, out),
-            3 => add_rows::<L, T, 3>(tiles, x, row, out),
-            4 => add_rows::<L, T, 4>(tiles, x, row, out),
-            5 => add_rows::<L, T, 5>(tiles, x, row, out),
-            6 => add_rows::<L, T, 6>(tiles, x, row, out),
-            7 => add_rows::<L, T, 7>(tiles, x, row, out),
-            _ => add_rows::<L, T, 8>(tiles, x, row, out),
+            1 => add_rows::<L, T, 1>(tiles, ahead, x, row, out),
+            2 => add_rows::<L, T, 2>(tiles, ahead, x, row, out),
+            3 => add_rows::<L, T, 3>(tiles, ahead, x, row, out),
+            4 => add_rows::<L, T, 4>(tiles, ahead, x, row, out),
+            5 => add_rows::<L, T, 5>(tiles, ahead, x, row, out),
+            6 => add_rows::<L, T, 6>(tiles, ahead, x, row, out),
+            7 => add_rows::<L, T, 7>(tiles, ahead, x, row, out),
+            _ => add_rows::<L, T, 8>(tiles, ahead, x, row, out),
         }
     }
 }
 
-/// Sixteen columns of `M` rows. Blocks are added in order whatever `M` is, so a row's result does not depend on it.
+/// Sixteen columns of `M` rows; tiles so far `ahead` are asked for meanwhile. Blocks are added in order whatever `M` is, so a row's result does not depend on it.
 #[inline(never)]
-fn add_rows<L: Lanes, T: Tile, const M: usize>(tiles: &[T], x: &Activations, row: usize, out: &mut [[f32; LANES]]) {
+fn add_rows<L: Lanes, T: Tile, const M: usize>(
+    tiles: &[T],
+    ahead: usize,
+    x: &Activations,
+    row: usize,
+    out: &mut [[f32; LANES]],
+) {
     L::vectorise(
         #[inline(always)]
         || {
             let mut sums: Accumulators<L, M> = [L::splat(0.0); M];
             for (block, tile) in tiles.iter().enumerate() {
+                if ahead > 0 {
+                    prefetch_ahead(tile, ahead);
+                }
                 tile.add_product::<L, M>(x, block, row, &mut sums);
             }
             for (sum, out) in sums.iter().zip(out) {

@@ -1,5 +1,7 @@
 //! Sixteen rows by 32 columns of a weight matrix, in the formats that have a kernel.
+#![expect(unsafe_code, reason = "tiles are plain bytes")]
 
+use bytemuck::{Pod, Zeroable};
 use half::{bf16, f16};
 
 use super::activations::QuantBlock;
@@ -9,7 +11,7 @@ use super::{Activations, BLOCK, LANES, Lanes};
 pub(super) type Accumulators<L, const M: usize> = [<L as Lanes>::Floats; M];
 
 /// A tile of any format.
-pub(super) trait Tile: Copy + Sync {
+pub(super) trait Tile: Pod + Sync {
     /// Adds its product with 32 columns of `M` rows of `x`. The order of all roundings is the same for every `M`.
     fn add_product<L: Lanes, const M: usize>(
         &self,
@@ -59,8 +61,28 @@ pub(super) struct FloatTile<E> {
     pub(super) columns: [[E; LANES]; BLOCK],
 }
 
+/// Says of tiles that they are plain bytes, whose sizes leave no gaps.
+macro_rules! plain {
+    ($($tile:ty: $size:expr),*) => { $(
+        const _: () = assert!(size_of::<$tile>() == $size);
+        // SAFETY: its fields are arrays of plain numbers, and there is nothing beside them: the size is theirs.
+        unsafe impl Zeroable for $tile {}
+        // SAFETY: as above.
+        unsafe impl Pod for $tile {}
+    )* };
+}
+
+plain!(
+    NibbleTile: (16 + 4) * LANES,
+    FiveTile: (20 + 4) * LANES,
+    ByteTile: (32 + 4) * LANES,
+    FloatTile<f16>: 2 * BLOCK * LANES,
+    FloatTile<bf16>: 2 * BLOCK * LANES,
+    FloatTile<f32>: 4 * BLOCK * LANES
+);
+
 /// What the tiles of few bits have in common.
-trait QuantTile: Copy + Sync {
+trait QuantTile: Pod + Sync {
     /// The planes, ordered as the words of an activation block.
     fn planes<L: Lanes>(&self) -> [L::Bytes; BLOCK / 4];
     /// The dot product for this range of `q`.
@@ -185,7 +207,7 @@ fn nibble(planes: &[[u8; 4 * LANES]; 4], row: usize, column: usize) -> u8 {
 }
 
 /// A float of some width.
-pub(super) trait Element: Copy + Sync {
+pub(super) trait Element: Pod + Sync {
     /// In single precision.
     fn widen<L: Lanes>(values: &[Self; LANES]) -> L::Floats;
     /// In single precision.
@@ -223,7 +245,10 @@ impl Element for bf16 {
     }
 }
 
-impl<E: Element> Tile for FloatTile<E> {
+impl<E: Element> Tile for FloatTile<E>
+where
+    Self: Pod,
+{
     #[inline(always)]
     fn add_product<L: Lanes, const M: usize>(
         &self,

@@ -1,6 +1,7 @@
 //! The numbers that make a Llama.
 
 use super::super::attention::KvShape;
+use crate::io_struct::KvCacheDtype;
 
 /// Sizes and constants of a model, checked: nothing is zero, and what must divide does.
 #[derive(Debug, Clone, PartialEq)]
@@ -25,6 +26,8 @@ pub struct LlamaConfig {
     pub rms_eps: f32,
     /// The most tokens of a sequence.
     pub context_length: usize,
+    /// How keys and values are held.
+    pub kv_cache_dtype: KvCacheDtype,
 }
 
 impl LlamaConfig {
@@ -47,6 +50,7 @@ impl LlamaConfig {
             kv_heads: self.head_count_kv,
             queries_per_head: self.head_count / self.head_count_kv,
             head_dim: self.head_dim,
+            dtype: self.kv_cache_dtype,
         }
     }
 }

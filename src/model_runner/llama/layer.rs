@@ -32,6 +32,11 @@ impl LayerWeights {
         matrices.into_iter().map(PackedLinear::bytes).sum()
     }
 
+    /// In the order of their use.
+    pub(super) fn matrices_mut(&mut self) -> [&mut PackedLinear; 4] {
+        [&mut self.qkv, &mut self.attention_output, &mut self.ffn_gate_up, &mut self.ffn_down]
+    }
+
     /// Moves the residual `scratch.x` one layer on, and keys and values of the batch into `kv`.
     pub(super) fn forward<L: Lanes>(
         &self,

@@ -46,6 +46,7 @@ pub(super) fn read(file: &GgufFile, options: &LoadOptions) -> Result<LlamaConfig
         rope_freq_base,
         rms_eps,
         context_length: context_length(file, options)?,
+        kv_cache_dtype: options.kv_cache_dtype,
     })
 }
 

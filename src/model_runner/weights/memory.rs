@@ -2,24 +2,19 @@
 //! while, and then be killed.
 
 use super::LoadError;
+use crate::model_runner::PAGE_SIZE;
 use crate::model_runner::llama::LlamaConfig;
-
-/// Bytes of a number in the pool.
-const HALF: u64 = 2;
 
 /// Refuses a pool that is larger than the machine. Where the system does not tell how large it is, anything goes.
 pub(super) fn check_kv_pool(config: &LlamaConfig, tokens: u32) -> Result<(), LoadError> {
     let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let needed = kv_bytes(config).saturating_mul(u64::from(tokens));
+    let pages = u64::from(tokens).div_ceil(PAGE_SIZE as u64);
+    let layer = (config.kv_shape().page_bytes() as u64).saturating_mul(pages);
+    let needed = layer.saturating_mul(config.block_count as u64);
     match total(&meminfo) {
         Some(present) if needed > present => Err(LoadError::KvPool { tokens, needed, present }),
         _ => Ok(()),
     }
-}
-
-/// Bytes that one token keeps: a key and a value in each layer.
-fn kv_bytes(config: &LlamaConfig) -> u64 {
-    (config.block_count as u64).saturating_mul(config.kv_width() as u64).saturating_mul(2 * HALF)
 }
 
 /// `MemTotal` of `/proc/meminfo`, in bytes. See proc_meminfo(5).

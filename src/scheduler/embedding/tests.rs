@@ -21,13 +21,14 @@ impl ModelRunner for LengthRunner {
         &self.info
     }
 
-    fn forward(&mut self, batch: &[SequenceSlice<'_>]) -> Result<Logits, ForwardError> {
+    fn forward_into(&mut self, batch: &[SequenceSlice<'_>], logits: &mut Logits) -> Result<(), ForwardError> {
         let lengths: Vec<usize> = batch.iter().map(|slice| slice.tokens.len()).collect();
         self.log.lock().unwrap().push(lengths.clone());
         if lengths.contains(&13) {
             return Err(ForwardError::Scripted(13));
         }
-        Ok(Logits { values: lengths.into_iter().map(|length| length as f32).collect(), vocab_size: 1 })
+        *logits = Logits { values: lengths.into_iter().map(|length| length as f32).collect(), vocab_size: 1 };
+        Ok(())
     }
 }
 
@@ -72,6 +73,7 @@ impl Bench {
             eos_token_ids: Vec::new(),
             max_total_tokens: 0,
             kernels: None,
+            kv_cache_dtype: None,
             weight_bytes: 0,
             load_seconds: 0.0,
         };

@@ -23,6 +23,7 @@ pub(crate) fn model() -> ServedModel {
             eos_token_ids: vec![TokenId(256)],
             max_total_tokens: 64,
             kernels: None,
+            kv_cache_dtype: None,
             weight_bytes: 0,
             load_seconds: 0.0,
         },

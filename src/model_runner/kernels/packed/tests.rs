@@ -1,5 +1,7 @@
 //! Matrix products of every format on every backend.
 
+use std::ops::Range;
+
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -42,18 +44,18 @@ fn matrices(seed: u64) -> Vec<PackedLinear> {
     };
     let count = INPUTS / BLOCK * OUTPUTS / LANES;
     let tiles = [
-        Tiles::Nibbles((0..count).map(|_| nibbles(random)).collect()),
-        Tiles::Fives((0..count).map(|_| fives(random)).collect()),
-        Tiles::Bytes((0..count).map(|_| bytes(random)).collect()),
-        Tiles::F16((0..count).map(|_| float_tile(random, f16::from_f32)).collect()),
-        Tiles::BF16((0..count).map(|_| float_tile(random, bf16::from_f32)).collect()),
-        Tiles::F32((0..count).map(|_| float_tile(random, |value| value)).collect()),
+        Tiles::Nibbles((0..count).map(|_| nibbles(random)).collect::<Vec<_>>().into()),
+        Tiles::Fives((0..count).map(|_| fives(random)).collect::<Vec<_>>().into()),
+        Tiles::Bytes((0..count).map(|_| bytes(random)).collect::<Vec<_>>().into()),
+        Tiles::F16((0..count).map(|_| float_tile(random, f16::from_f32)).collect::<Vec<_>>().into()),
+        Tiles::BF16((0..count).map(|_| float_tile(random, bf16::from_f32)).collect::<Vec<_>>().into()),
+        Tiles::F32((0..count).map(|_| float_tile(random, |value| value)).collect::<Vec<_>>().into()),
     ];
     tiles.into_iter().map(|tiles| PackedLinear { inputs: INPUTS, outputs: OUTPUTS, tiles }).collect()
 }
 
 /// Different numbers in each row; a row's depend on its number alone.
-fn activations(rows: std::ops::Range<usize>, form: Form) -> Activations {
+fn activations(rows: Range<usize>, form: Form) -> Activations {
     let mut x = Activations::default();
     let shape = Shape { rows: rows.len(), columns: INPUTS, form };
     x.fill::<Portable>(&Team::new(1), shape, 0, |block, first, out| {
