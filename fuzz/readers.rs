@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use bytes::BytesMut;
-use radiosonde::io_struct::{Envelope, FromEngine, Hello, ModelSource, ToEngine};
+use radiosonde::io_struct::{Envelope, FromEngine, Hello, KvCacheDtype, ModelSource, ToEngine};
 use radiosonde::ipc;
 use radiosonde::model_runner::bert::{self, EncoderOptions, Precision};
 use radiosonde::model_runner::weights::{self, LoadOptions};
@@ -19,8 +19,7 @@ pub fn gguf(data: &[u8]) {
     let folder = room();
     let path = folder.path().join("model.gguf");
     fs::write(&path, data).expect("a file can be written");
-    let options = LoadOptions { context_length: Some(64), max_total_tokens: 64, threads: Some(1), kernels: None };
-    let _ = weights::load(&path, &options);
+    let _ = weights::load(&path, &small());
     let source = ModelSource::Gguf(path);
     let _ = Tokenizer::for_source(&source).map(|tokenizer| tokenizer.encode_prompt("Grüße, 42 <|im_end|>"));
     let _ = ChatTemplate::for_source(&source);
@@ -56,6 +55,17 @@ pub fn chat(data: &[u8]) {
     let Ok(messages) = serde_json::from_str::<Vec<Value>>(&messages) else { return };
     let tokenizer = Tokenizer::for_source(&ModelSource::Scripted(String::new())).expect("it is built in");
     let _ = template.render(&messages, &tokenizer);
+}
+
+/// A pool that a small machine has.
+pub fn small() -> LoadOptions {
+    LoadOptions {
+        context_length: Some(64),
+        max_total_tokens: 64,
+        threads: Some(1),
+        kernels: None,
+        kv_cache_dtype: KvCacheDtype::default(),
+    }
 }
 
 fn room() -> TempDir {

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use radiosonde::io_struct::ModelSource;
-use radiosonde::model_runner::weights::{self, LoadOptions};
+use radiosonde::model_runner::weights;
 use radiosonde::tokenizer::Tokenizer;
 use radiosonde::tokenizer::chat_template::ChatTemplate;
 use rand::rngs::StdRng;
@@ -83,8 +83,7 @@ fn damage(bytes: &mut Vec<u8>, random: &mut StdRng) {
 #[test]
 fn one_file_of_the_corpus_is_a_model() {
     let path = corpus("gguf").join("whole");
-    let options = LoadOptions { context_length: Some(64), max_total_tokens: 64, threads: Some(1), kernels: None };
-    if let Err(error) = weights::load(&path, &options) {
+    if let Err(error) = weights::load(&path, &readers::small()) {
         panic!("{error}");
     }
     let source = ModelSource::Gguf(path);
