@@ -1,7 +1,4 @@
 //! `fuzz/run chat`
 #![no_main]
 
-#[path = "../readers.rs"]
-mod readers;
-
 libfuzzer_sys::fuzz_target!(|data: &[u8]| readers::chat(data));

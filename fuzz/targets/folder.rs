@@ -1,7 +1,4 @@
 //! `fuzz/run folder`
 #![no_main]
 
-#[path = "../readers.rs"]
-mod readers;
-
 libfuzzer_sys::fuzz_target!(|data: &[u8]| readers::folder(data));
