@@ -82,6 +82,7 @@ fn report(what: &str, params: &SamplingParams, top_logprobs: Option<u32>) -> Res
         context_length: None,
         max_total_tokens: POOL_TOKENS,
         threads,
+        pin_threads: false,
         kv_cache_dtype: KvCacheDtype::F16,
         kernels: None,
     };

@@ -63,6 +63,7 @@ pub fn small() -> LoadOptions {
         context_length: Some(64),
         max_total_tokens: 64,
         threads: Some(1),
+        pin_threads: false,
         kernels: None,
         kv_cache_dtype: KvCacheDtype::default(),
     }

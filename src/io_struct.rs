@@ -4,6 +4,7 @@ pub mod ids;
 pub mod embedding;
 pub mod engine_event;
 pub mod fault;
+pub mod grammar;
 pub mod kernel_backend;
 pub mod kv_cache_dtype;
 pub mod sampling_params;
@@ -17,6 +18,7 @@ use serde::{Deserialize, Serialize};
 pub use embedding::{BatchEmbeddingOutput, EmbeddingOutput, ModelTask, TokenizedEmbeddingReqInput};
 pub use engine_event::{EngineEvent, Heartbeat, PrefillChunk, StepInFlight, StepInfo};
 pub use fault::{Fault, FaultSide};
+pub use grammar::{Grammar, GrammarSyntax};
 pub use ids::{HttpWorkerIpc, ProbeId, Rid, TokenId};
 pub use kernel_backend::KernelBackend;
 pub use kv_cache_dtype::KvCacheDtype;
@@ -26,7 +28,7 @@ use crate::clock::MonoNanos;
 use crate::telemetry::labels::RequestOutcome;
 
 /// The version of this module's wire form. Both sides say theirs first and refuse another's.
-pub const PROTOCOL_VERSION: u32 = 6;
+pub const PROTOCOL_VERSION: u32 = 8;
 
 /// A payload on its way to the next station.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -322,6 +324,8 @@ pub enum FinishReason {
     StopToken(TokenId),
     /// A stop string of the request; found by the detokenizer, never sent by an engine.
     StopString(String),
+    /// The output is complete: its grammar allows nothing more.
+    Grammar,
     /// The output has this many tokens.
     Length(u32),
     /// Ended without result.
@@ -338,7 +342,7 @@ impl FinishReason {
     #[must_use]
     pub const fn outcome(&self) -> RequestOutcome {
         match self {
-            Self::StopToken(_) | Self::StopString(_) => RequestOutcome::Stop,
+            Self::StopToken(_) | Self::StopString(_) | Self::Grammar => RequestOutcome::Stop,
             Self::Length(_) => RequestOutcome::Length,
             Self::Abort { kind: AbortKind::Requested, .. } => RequestOutcome::Abort,
             Self::Abort { .. } => RequestOutcome::Error,

@@ -17,6 +17,7 @@ pub mod config;
 pub mod http_server;
 pub mod tokenizer_manager;
 pub mod tokenizer;
+pub mod structured;
 pub mod io_struct;
 pub mod ipc;
 pub mod scheduler;

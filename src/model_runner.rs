@@ -1,7 +1,7 @@
 //! One forward pass over a batch of sequences at different stages.
 
 pub mod weights;
-pub mod llama;
+pub mod decoder;
 pub mod bert;
 pub mod attention;
 pub mod kernels;

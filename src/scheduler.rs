@@ -12,6 +12,7 @@ pub mod outbox;
 pub mod vitals;
 mod batch_result;
 mod embedding;
+mod grammar;
 mod pause;
 mod flush_cache;
 
@@ -26,6 +27,7 @@ use crate::io_struct::{
     Purpose, Rid, ToEngine, TokenizedEmbeddingReqInput, TokenizedGenerateReqInput,
 };
 use crate::model_runner::{Logits, ModelRunner, PAGE_SIZE};
+use crate::structured::worker::GrammarWorkers;
 use crate::telemetry::labels::{Hop, ProbeBranch};
 use embedding::{EmbeddingRequest, EmbeddingRequests};
 use kv_pool::KvPool;
@@ -78,7 +80,7 @@ struct ParkedProbe {
 /// A probe as its kind of model runs it.
 #[derive(Debug)]
 enum ProbeRequest {
-    Generate(TokenizedGenerateReqInput),
+    Generate(Box<TokenizedGenerateReqInput>),
     Embed(TokenizedEmbeddingReqInput),
 }
 
@@ -109,6 +111,7 @@ pub struct Scheduler {
     prefill_budget: usize,
     vitals: Arc<VitalsPage>,
     drills: Drills,
+    grammars: Option<Arc<GrammarWorkers>>,
     paused: bool,
     steps: u64,
     arrivals: u64,
@@ -135,6 +138,7 @@ impl Scheduler {
             prefill_budget: most,
             vitals,
             drills,
+            grammars: None,
             paused: false,
             steps: 0,
             arrivals: 0,
@@ -207,7 +211,7 @@ impl Scheduler {
     ) {
         let (rid, purpose) = (request.rid.clone(), request.purpose);
         if let Some(probe) = self.meet(&worker, &rid, purpose, out) {
-            let request = ProbeRequest::Generate(request);
+            let request = ProbeRequest::Generate(Box::new(request));
             self.return_health_check_ipcs.push_back(ParkedProbe { worker, probe, rid, request, sent_at });
             return;
         }
@@ -219,7 +223,8 @@ impl Scheduler {
         if purpose == Purpose::Serve {
             out.send(&worker, FromEngine::Event(EngineEvent::HopEntered { rid, hop: Hop::Queue }));
         }
-        enqueue(&mut self.waiting, Request::new(worker, request, rank));
+        let request = self.begin_grammar(Request::new(worker, request, rank));
+        enqueue(&mut self.waiting, request);
     }
 
     fn next_rank(&mut self, request: &TokenizedGenerateReqInput) -> Rank {
@@ -337,7 +342,7 @@ impl Scheduler {
             match request {
                 ProbeRequest::Generate(request) => {
                     let rank = self.next_rank(&request);
-                    enqueue(&mut self.waiting, Request::new(worker, request, rank));
+                    enqueue(&mut self.waiting, Request::new(worker, *request, rank));
                 }
                 ProbeRequest::Embed(request) => self.embeddings.push(EmbeddingRequest::new(worker, request)),
             }

@@ -6,6 +6,7 @@ pub mod request;
 pub mod receive;
 pub mod liveness;
 pub mod control;
+pub mod grammar;
 mod flushes;
 pub mod abort;
 mod table;
@@ -27,6 +28,7 @@ use crate::probe_ledger::ProbeLedger;
 use crate::probe_ledger::autopsy::Scene;
 use crate::runtime_lag::RuntimeLag;
 use crate::server_status::StatusBoard;
+use crate::structured::{GrammarError, Grammars};
 use crate::telemetry::metrics::Metrics;
 use crate::tokenizer::Tokenizer;
 use crate::tokenizer::chat_template::ChatTemplate;
@@ -71,6 +73,7 @@ struct Inner {
     engine: EngineView,
     detokenizer: Detokenizer,
     model: OnceLock<Arc<ServedModel>>,
+    grammars: OnceLock<Result<Grammars, GrammarError>>,
     to_engine: mpsc::UnboundedSender<(Epoch, Envelope<ToEngine>)>,
     to_engine_depth: Arc<AtomicUsize>,
     ledger: Arc<ProbeLedger>,
@@ -125,6 +128,7 @@ impl TokenizerManager {
             engine: EngineView::default(),
             detokenizer: Detokenizer::default(),
             model: OnceLock::new(),
+            grammars: OnceLock::new(),
             to_engine,
             to_engine_depth: Arc::clone(&depth),
             ledger,

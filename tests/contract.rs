@@ -95,7 +95,7 @@ fn units_are_in_the_names() {
 /// adds series raises the ceiling here, and sees what they cost.
 #[test]
 fn a_page_has_a_ceiling() {
-    const CEILING: usize = 1800;
+    const CEILING: usize = 1900;
     let (_, text) = exposition::text(&fresh(Vitals { served: Some(served()), ..Vitals::default() }));
     let samples = parse(&text);
     assert!(samples <= CEILING, "{samples} samples, {} bytes", text.len());

@@ -6,8 +6,12 @@
 mod batching;
 #[path = "parity/candle.rs"]
 mod candle;
+#[path = "parity/families.rs"]
+mod families;
 #[path = "parity/formats.rs"]
 mod formats;
+#[path = "parity/llama_cpp.rs"]
+mod llama_cpp;
 #[path = "parity/prefix_cache.rs"]
 mod prefix_cache;
 #[path = "parity/prompts.rs"]
@@ -33,6 +37,7 @@ fn options(threads: usize) -> LoadOptions {
         context_length: None,
         max_total_tokens: 8192,
         threads: Some(threads),
+        pin_threads: false,
         kv_cache_dtype: KvCacheDtype::F16,
         kernels: None,
     }

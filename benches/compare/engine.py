@@ -15,6 +15,7 @@ LONG = ["decode:8:2048", "decode:32:2048", "decode:1:6000"]
 CASES = [*PROMPTS, *STREAMS, *LONG]
 FORMAT_CASES = ["prefill:512", "decode:1:128"]
 OURS = "radiosonde"
+OURS_INT8 = "radiosonde, int8 KV"
 
 
 @dataclass

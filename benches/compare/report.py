@@ -4,7 +4,7 @@ from pathlib import Path
 from statistics import median
 
 import goals
-from engine import CASES, FORMAT_CASES, OURS, shares
+from engine import CASES, FORMAT_CASES, OURS, OURS_INT8, shares
 from figures import quantile, ratio, summary
 
 BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
@@ -71,15 +71,15 @@ def name_of(case: str) -> str:
 
 def engine(threads: int, cases: dict) -> str:
     """Tokens per second of each engine, and ours over theirs."""
-    peers = sorted({name for rates in cases.values() for name in rates if name != OURS})
+    peers = sorted({name for rates in cases.values() for name in rates if name not in (OURS, OURS_INT8)})
     rows = []
     for case in (case for case in CASES if OURS in cases.get(case, {})):
         rates = cases[case]
-        row = [name_of(case), spread(rates[OURS])]
+        row = [name_of(case), spread(rates[OURS]), spread(rates[OURS_INT8]) if OURS_INT8 in rates else ""]
         for peer in peers:
             row += against(rates, peer)
         rows.append([*row, "; ".join(filter(None, [goal(case, rates), against_repacked(case, rates)]))])
-    head = ["case", OURS, *(cell for peer in peers for cell in (peer, "ratio")), f"goal against {LLAMA}"]
+    head = ["case", OURS, OURS_INT8, *(cell for peer in peers for cell in (peer, "ratio")), f"goal against {LLAMA}"]
     title = f"Engine, {threads} thread{'s' * (threads > 1)}, tokens/s"
     return "\n\n".join(filter(None, [table(title, head, rows), long_context(cases)]))
 
@@ -112,9 +112,10 @@ def long_context(cases: dict) -> str:
     kept = {name: ratio(far[name], near[name])["median"] for name in far if name in near}
     if OURS not in kept:
         return ""
-    said = ", ".join(f"{name} {share:.0%}" for name, share in kept.items())
-    verdict = goals.at_least(100 * kept[OURS], 100 * goals.LONG_CONTEXT, " %")
-    return f"Decode at 6,000 tokens as a share of decode at 128: {said} ({verdict})."
+    said = [f"{name} {share:.0%}" for name, share in kept.items() if name not in (OURS, OURS_INT8)]
+    for name in (name for name in (OURS, OURS_INT8) if name in kept):
+        said.append(f"{name} {kept[name]:.0%} ({goals.at_least(100 * kept[name], 100 * goals.LONG_CONTEXT, ' %')})")
+    return f"Decode at 6,000 tokens as a share of decode at 128: {', '.join(said)}."
 
 
 def roofline(run: dict) -> str:

@@ -61,6 +61,11 @@ class Run:
         """Forward passes, and how near they come to what the machine can do."""
         args, cases = self.args, self.args.cases
         contestants = self.contestants(args.model, cases)
+        decodes = [case for case in cases if case.startswith("decode")]
+        if decodes:
+            kv, flag = engine.kv_tokens(decodes), "--kv-cache-dtype=int8"
+            ours = Contestant(engine.OURS_INT8, lambda threads: self.forward(args.model, threads, kv, flag), decodes)
+            contestants.insert(1, ours)
         if args.repacked:
             contestants.append(Contestant(report.REPACKED, lambda threads: self.llama(args.repacked, threads), cases))
         if args.candle:

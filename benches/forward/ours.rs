@@ -66,6 +66,7 @@ impl Ours {
             context_length: None,
             max_total_tokens,
             threads: Some(threads),
+            pin_threads: false,
             kv_cache_dtype,
             kernels: None,
         };

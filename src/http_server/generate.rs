@@ -14,6 +14,7 @@ use serde_json::Value;
 
 use super::error::ApiError;
 use crate::clock::MonoNanos;
+use crate::config::ParserArgs;
 use crate::io_struct::Rid;
 use crate::tokenizer_manager::TokenizerManager;
 use body::ApiJson;
@@ -27,6 +28,8 @@ use response::{Answer, Cumulative, Teller};
 pub struct ApiState {
     /// Takes requests to the engine.
     pub tokenizer_manager: TokenizerManager,
+    /// How tool calls and reasoning are found in outputs.
+    pub parsers: ParserArgs,
 }
 
 /// `POST` and `PUT /generate`.

@@ -4,6 +4,8 @@ pub mod chat;
 pub mod completions;
 pub mod embeddings;
 pub mod logprobs;
+pub mod tools;
+pub mod reasoning;
 pub mod models;
 pub mod tokenize;
 pub mod reply;

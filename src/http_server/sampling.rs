@@ -1,5 +1,7 @@
 //! The one place where sampling fields of a body become checked [`SamplingParams`].
 
+pub mod grammar;
+
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
@@ -8,8 +10,10 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::error::ApiError;
+use super::openapi::requests::TextOrObject;
 use crate::io_struct::{SamplingParams, TokenId};
 use crate::telemetry::labels::RequestEndpoint;
+use grammar::ResponseFormat;
 
 /// The most stop strings of one request.
 pub const MAX_STOP_STRINGS: usize = 32;
@@ -78,8 +82,11 @@ pub struct SamplingFields {
     pub seed: Option<i64>,
     #[schemars(range(min = 1, max = MAX_SAMPLES))]
     pub n: Option<i64>,
+    #[schemars(with = "Option<TextOrObject>")]
     pub json_schema: Option<Value>,
+    #[schemars(with = "Option<String>")]
     pub regex: Option<Value>,
+    #[schemars(with = "Option<String>")]
     pub ebnf: Option<Value>,
     pub structural_tag: Option<Value>,
     pub stop_regex: Option<Value>,
@@ -91,14 +98,6 @@ pub struct SamplingFields {
     pub guided_choice: Option<Value>,
     pub structured_outputs: Option<Value>,
     pub response_format: Option<ResponseFormat>,
-}
-
-/// OpenAI's `response_format`.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct ResponseFormat {
-    /// `text` is all that is supported.
-    #[serde(rename = "type")]
-    pub kind: String,
 }
 
 /// Checked fields.
@@ -122,6 +121,7 @@ impl SamplingFields {
         self.refuse_unsupported()?;
         let names = Names::of(endpoint);
         let max_new_tokens = self.max_new_tokens(endpoint)?;
+        let grammar = self.grammar()?;
         let defaults = SamplingParams::default();
         let real = |name, value: Option<f64>, default, range| value.map_or(Ok(default), |v| real(name, v, range));
         let min_new_tokens = match self.min_new_tokens.or(self.min_tokens) {
@@ -145,6 +145,7 @@ impl SamplingFields {
             no_stop_trim: self.no_stop_trim.unwrap_or(defaults.no_stop_trim),
             logit_bias: logit_bias(self.logit_bias, vocab_size)?,
             sampling_seed: self.sampling_seed.or(self.seed).map(i64::cast_unsigned),
+            grammar,
         };
         let n = whole("n", self.n.unwrap_or(1), 1..=MAX_SAMPLES.into())?;
         Ok(Sampling { params, max_new_tokens, n })
@@ -164,16 +165,7 @@ impl SamplingFields {
     }
 
     fn refuse_unsupported(&self) -> Result<(), ApiError> {
-        let format = self.response_format.as_ref().filter(|format| format.kind != "text");
-        if let Some(ResponseFormat { kind }) = format {
-            let kind: String = kind.chars().take(80).collect();
-            let message = format!("response_format of type '{kind}' is not supported; 'text' is");
-            return Err(ApiError::invalid("response_format", message));
-        }
         refuse([
-            ("json_schema", &self.json_schema),
-            ("regex", &self.regex),
-            ("ebnf", &self.ebnf),
             ("structural_tag", &self.structural_tag),
             ("stop_regex", &self.stop_regex),
             ("beam_width", &self.beam_width),

@@ -1,5 +1,7 @@
 //! What the engine says of its work; never proof of it.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use super::{FlushId, FlushOutcome, Rid};
@@ -118,6 +120,8 @@ pub struct Heartbeat {
     pub retractions: u64,
     /// Requests that had to give their places to others of higher priority, in all.
     pub preemptions: u64,
+    /// How long the scheduler has waited for grammars and their masks, in all.
+    pub grammar_wait: Duration,
     /// When the scheduler's loop last turned.
     pub last_turn: MonoNanos,
     /// What the head of the queue lacks in the KV pool, in tokens.

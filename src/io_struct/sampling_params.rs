@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::TokenId;
+use super::{Grammar, TokenId};
 
 /// Checked sampling parameters. Build them with the APIs' request types, which refuse what is out of range.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -39,6 +39,8 @@ pub struct SamplingParams {
     pub logit_bias: Vec<(TokenId, f32)>,
     /// Same seed, same prompt, same parameters: same text, whatever else runs.
     pub sampling_seed: Option<u64>,
+    /// What the output must look like. Its end is the end of the output, whatever `min_new_tokens` and `ignore_eos` say.
+    pub grammar: Option<Grammar>,
 }
 
 impl Default for SamplingParams {
@@ -60,6 +62,7 @@ impl Default for SamplingParams {
             no_stop_trim: false,
             logit_bias: Vec::new(),
             sampling_seed: None,
+            grammar: None,
         }
     }
 }

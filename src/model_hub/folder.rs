@@ -53,7 +53,7 @@ pub(super) fn extract<R: Read + Seek>(
 fn members<R: Read + Seek>(archive: &ZipArchive<R>, folder: &str) -> Vec<(String, PathBuf)> {
     let is_needed = |path: &Path| {
         let extension = path.extension().and_then(|extension| extension.to_str());
-        extension.is_some_and(|extension| ["json", "txt", "safetensors"].contains(&extension))
+        extension.is_some_and(|extension| ["json", "jinja", "txt", "safetensors"].contains(&extension))
     };
     let is_inside = |path: &Path| path.components().all(|part| matches!(part, std::path::Component::Normal(_)));
     let names = archive.file_names().filter_map(Result::ok).map(String::from);

@@ -11,10 +11,20 @@ use super::folder::CONFIG;
 use super::spec::is_segment;
 use super::{Artifact, Expected, Hub, HubError, HubFile};
 
-/// What a model needs, its configuration aside.
-const REQUIRED: [&str; 2] = ["tokenizer.json", "model.safetensors"];
-/// What says how texts are embedded, where it is there.
-const OPTIONAL: [&str; 2] = ["sentence_bert_config.json", "config_sentence_transformers.json"];
+/// How a model reads texts; its weights and its configuration aside, it needs nothing else.
+const TOKENIZER: &str = "tokenizer.json";
+/// The weights of a model that is in one piece.
+const WEIGHTS: &str = "model.safetensors";
+/// Which files the weights are in, of a model that is not.
+const INDEX: &str = "model.safetensors.index.json";
+/// What says how texts are embedded, how chats are rendered and where a turn ends, where it is there.
+const OPTIONAL: [&str; 5] = [
+    "sentence_bert_config.json",
+    "config_sentence_transformers.json",
+    "generation_config.json",
+    "tokenizer_config.json",
+    "chat_template.jinja",
+];
 /// The modules of sentence-transformers; each that has a folder may have a configuration in it.
 const MODULES: &str = "modules.json";
 
@@ -44,8 +54,9 @@ impl HubFolder {
         for file in OPTIONAL {
             self.fetch_file(hub, &folder, file, Needed::No)?;
         }
-        for file in REQUIRED.into_iter().chain([CONFIG]) {
-            self.fetch_file(hub, &folder, file, Needed::Yes)?;
+        self.fetch_file(hub, &folder, INDEX, Needed::No)?;
+        for file in [TOKENIZER.to_owned()].into_iter().chain(shards(&folder.join(INDEX))).chain([CONFIG.to_owned()]) {
+            self.fetch_file(hub, &folder, &file, Needed::Yes)?;
         }
         Ok(())
     }
@@ -76,6 +87,17 @@ fn modules(path: &Path) -> Vec<String> {
     paths.filter(|path| path.split('/').all(is_segment)).map(str::to_owned).collect()
 }
 
+/// The files of the weights. What cannot be read is for the loader to refuse.
+fn shards(index: &Path) -> Vec<String> {
+    let Ok(text) = fs::read(index) else { return vec![WEIGHTS.to_owned()] };
+    let index: Value = serde_json::from_slice(&text).unwrap_or_default();
+    let files = index["weight_map"].as_object().into_iter().flatten().filter_map(|(_, file)| file.as_str());
+    let mut files: Vec<_> = files.filter(|file| is_segment(file)).map(str::to_owned).collect();
+    files.sort_unstable();
+    files.dedup();
+    files
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -93,5 +115,16 @@ mod tests {
         );
         check("{}", &[]);
         check("no JSON", &[]);
+    }
+    #[test]
+    fn an_index_names_the_files_of_the_weights() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let check = |text: &str, want: &[&str]| {
+            fs::write(file.path(), text).unwrap();
+            assert_eq!(shards(file.path()), want, "{text}");
+        };
+        check(r#"{"weight_map": {"x": "b", "y": "a", "z": "b", "u": "../up", "v": 1}}"#, &["a", "b"]);
+        check("no JSON", &[]);
+        assert_eq!(shards(Path::new("/nosuch")), [WEIGHTS]);
     }
 }

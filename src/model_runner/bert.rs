@@ -20,6 +20,7 @@ pub use config::{BertConfig, Pooling};
 use dense::Embeddings;
 pub use error::EncoderError;
 use layer::{Layer, Scratch};
+pub(super) use load::folder_name;
 pub use load::{EncoderOptions, Precision, load};
 
 /// Rows of a block: its activations stay in the second level cache from one layer's matrix to the next.

@@ -24,6 +24,8 @@ pub struct SamplingInput<'a> {
     pub seed: u64,
     /// Report the logprob of the choice and of its rivals.
     pub logprobs: Option<&'a LogprobsWanted>,
+    /// The tokens that a grammar allows, one bit each, lowest first; `None`: all.
+    pub allowed: Option<&'a [u32]>,
 }
 
 /// A chosen token.
@@ -31,13 +33,26 @@ pub struct SamplingInput<'a> {
 pub struct Sampled {
     /// The token.
     pub token: TokenId,
-    /// Under the model's own distribution (before bias, penalties and temperature), if asked for.
+    /// Under the model's own distribution (before bias, penalties and temperature) over the tokens that are allowed, if
+    /// asked for.
     pub logprob: Option<TokenLogprob>,
 }
 
 /// Chooses the next token from one row of logits.
 #[must_use]
 pub fn sample(row: &[f32], input: &SamplingInput<'_>) -> Sampled {
+    let Some(allowed) = input.allowed else { return sample_allowed(row, input) };
+    let mut masked = row.to_vec();
+    for (word, logits) in masked.chunks_mut(32).enumerate() {
+        let bits = allowed.get(word).copied().unwrap_or(0);
+        let barred = logits.iter_mut().enumerate().filter(|(bit, _)| bits >> bit & 1 == 0);
+        barred.for_each(|(_, logit)| *logit = f32::NEG_INFINITY);
+    }
+    sample_allowed(&masked, input)
+}
+
+/// What is not allowed has no weight, and nothing gives it any.
+fn sample_allowed(row: &[f32], input: &SamplingInput<'_>) -> Sampled {
     let params = input.params;
     let token = if changes_logits(params) {
         let mut adjusted = row.to_vec();
@@ -121,6 +136,7 @@ fn candidates(logits: &[f32], params: &SamplingParams, total: f64) -> Vec<(Token
     })
     .into_iter()
     .map(|(token, logit)| (token, weight(logit)))
+    .filter(|(_, weight)| *weight > 0.0)
     .collect::<Vec<_>>();
     if limited {
         kept.sort_unstable_by(likelier);
@@ -173,6 +189,7 @@ pub fn logprob_of(logits: &[f32], token: TokenId, wanted: &LogprobsWanted) -> To
     let mut ranked: Vec<_> = ranked.into_iter().map(|(token, logit)| (token, f64::from(logit))).collect();
     ranked.sort_unstable_by(likelier);
     ranked.truncate(top);
+    ranked.retain(|(_, logit)| *logit > f64::NEG_INFINITY); // barred by a grammar
     TokenLogprob {
         token,
         logprob: of(token),
@@ -186,7 +203,8 @@ mod tests {
     use super::*;
 
     fn token(logits: &[f32], params: &SamplingParams, seed: u64) -> u32 {
-        let input = SamplingInput { params, prompt: &[TokenId(0)], output: &[TokenId(1)], seed, logprobs: None };
+        let input =
+            SamplingInput { params, prompt: &[TokenId(0)], output: &[TokenId(1)], seed, logprobs: None, allowed: None };
         sample(logits, &input).token.0
     }
 
@@ -220,6 +238,39 @@ mod tests {
         check(|p| p.logit_bias = vec![(TokenId(0), 100.0)], &[0]);
         check(|p| (p.temperature, p.logit_bias) = (0.0, vec![(TokenId(2), -100.0)]), &[3]);
         check(|p| (p.temperature, p.top_p, p.logit_bias) = (0.0, 0.5, vec![(TokenId(99), 1.0)]), &[2]);
+    }
+
+    #[test]
+    fn only_what_a_grammar_allows_is_within_reach() {
+        let logits: Vec<f32> = (0..70).map(|i| i as f32 / 10.0).collect();
+        let allowed = [1 << 3, 1 << 1, 1 << 4]; // 3, 33 and 68
+        let check = |change: fn(&mut SamplingParams), want: &[u32]| {
+            let mut params = SamplingParams::default();
+            change(&mut params);
+            let wanted = LogprobsWanted { top: 5, ..LogprobsWanted::default() };
+            let mut seen: Vec<u32> = (0..1000)
+                .map(|seed| {
+                    let (prompt, output) = (&[TokenId(68)][..], &[TokenId(68)][..]);
+                    let (logprobs, allowed) = (Some(&wanted), Some(&allowed[..]));
+                    let sampled =
+                        sample(&logits, &SamplingInput { params: &params, prompt, output, seed, logprobs, allowed });
+                    let top: Vec<u32> = sampled.logprob.unwrap().top.iter().map(|(token, _)| token.0).collect();
+                    assert_eq!(top, [68, 33, 3], "those that are allowed");
+                    sampled.token.0
+                })
+                .collect();
+            seen.sort_unstable();
+            seen.dedup();
+            assert_eq!(seen, want, "{params:?}");
+        };
+        check(|p| p.temperature = 3.0, &[3, 33, 68]);
+        check(|p| p.temperature = 0.0, &[68]);
+        check(|p| (p.temperature, p.top_k) = (3.0, Some(2)), &[33, 68]);
+        check(|p| (p.temperature, p.top_k) = (3.0, Some(50)), &[3, 33, 68]);
+        check(|p| p.top_p = 0.5, &[68]);
+        check(|p| (p.temperature, p.logit_bias) = (0.0, vec![(TokenId(69), 100.0), (TokenId(3), 50.0)]), &[3]);
+        check(|p| (p.temperature, p.repetition_penalty) = (0.0, 2.0), &[68]);
+        check(|p| (p.temperature, p.presence_penalty, p.repetition_penalty) = (0.0, 2.0, 2.0), &[33]);
     }
 
     /// As the definitions say, without a short cut.
@@ -283,7 +334,8 @@ mod tests {
     fn logprobs_are_of_the_model_itself() {
         let params = SamplingParams { temperature: 0.0, logit_bias: vec![(TokenId(0), 50.0)], ..Default::default() };
         let wanted = LogprobsWanted { top: 2, token_ids: vec![TokenId(3), TokenId(9)], input_from: None };
-        let input = SamplingInput { params: &params, prompt: &[], output: &[], seed: 0, logprobs: Some(&wanted) };
+        let logprobs = Some(&wanted);
+        let input = SamplingInput { params: &params, prompt: &[], output: &[], seed: 0, logprobs, allowed: None };
         let sampled = sample(&[0.0, 0.0, 0.0, 0.0], &input);
         let logprob = sampled.logprob.unwrap();
         assert_eq!((sampled.token, logprob.token), (TokenId(0), TokenId(0)));

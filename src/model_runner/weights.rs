@@ -1,22 +1,30 @@
-//! From a GGUF file to a runner. Everything is checked before anything is used: a bad file is refused, by name.
+//! From a GGUF file or a folder to a runner. Everything is checked before anything is used: a bad file is refused, by
+//! name.
 
+mod error;
+mod family;
+pub mod folder;
 pub mod gguf;
 mod hparams;
 mod memory;
+pub mod safetensors;
 mod tensors;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+pub use error::LoadError;
 
 use super::ModelRunner;
-use super::kernels::team::cores::physical_cores;
+use super::decoder::rope::RopeScaling;
+use super::decoder::{DecoderConfig, DecoderParts, DecoderWeights};
+use super::kernels::team::cores::{one_of_each, physical_cores};
 use super::kernels::{Team, backend};
-use super::llama::LlamaParts;
 use crate::clock::MonoNanos;
-use crate::io_struct::{KernelBackend, KvCacheDtype, ModelInfo, ModelSource, ModelTask};
+use crate::io_struct::{KernelBackend, KvCacheDtype, ModelInfo, ModelSource, ModelTask, TokenId};
+use family::Family;
+use folder::Folder;
 use gguf::GgufFile;
-
-/// Architectures that this crate can run, as `general.architecture` names them.
-pub const KNOWN_ARCHITECTURES: &[&str] = &["llama"];
+use safetensors::Shards;
 
 /// What may be chosen about a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,151 +35,103 @@ pub struct LoadOptions {
     pub max_total_tokens: u32,
     /// Threads of a forward pass; `None`: one for each physical core that this process may use.
     pub threads: Option<usize>,
+    /// Each of them stays on a core of its own.
+    pub pin_threads: bool,
     /// How keys and values are held.
     pub kv_cache_dtype: KvCacheDtype,
     /// Kernels; `None`: the fastest that this machine has.
     pub kernels: Option<KernelBackend>,
 }
 
-/// A file that cannot be served.
-#[derive(Debug, thiserror::Error)]
-pub enum LoadError {
-    /// The file cannot be read.
-    #[error("cannot read {path}: {source}")]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// The header makes no sense.
-    #[error("{path} is not a GGUF file that can be read: {message}")]
-    NotGguf {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        message: String,
-    },
-    /// The file ends before its tensors do: an interrupted download, most likely.
-    #[error("{path} is truncated: tensor {tensor} needs {needed} bytes of file, {present} are present")]
-    Truncated {
-        /// The file.
-        path: PathBuf,
-        /// The first tensor that does not fit.
-        tensor: String,
-        /// Length that the file must have at least; `u64::MAX` stands for a length beyond all files.
-        needed: u64,
-        /// Length that it has.
-        present: u64,
-    },
-    /// A model of another family.
-    #[error("{path} has the unknown architecture {architecture:?}; known: {}", KNOWN_ARCHITECTURES.join(", "))]
-    UnknownArchitecture {
-        /// The file.
-        path: PathBuf,
-        /// What it calls itself.
-        architecture: String,
-    },
-    /// A feature of the family that is not implemented.
-    #[error("{path} needs {feature}, which is not supported")]
-    Unsupported {
-        /// The file.
-        path: PathBuf,
-        /// What is missing here.
-        feature: String,
-    },
-    /// A key is missing or has a value that makes no sense.
-    #[error("{path}: metadata {key}: {message}")]
-    Metadata {
-        /// The file.
-        path: PathBuf,
-        /// The key.
-        key: String,
-        /// What is wrong.
-        message: String,
-    },
-    /// A tensor is missing or has the wrong shape.
-    #[error("{path}: tensor {tensor}: {message}")]
-    Tensor {
-        /// The file.
-        path: PathBuf,
-        /// The tensor.
-        tensor: String,
-        /// What is wrong.
-        message: String,
-    },
-    /// More context was asked for than the model has learnt.
-    #[error("a context length of {asked} was asked for, {path} has {available}")]
-    ContextLength {
-        /// The file.
-        path: PathBuf,
-        /// What was asked for.
-        asked: u32,
-        /// What the file says.
-        available: u32,
-    },
-    /// This machine lacks the instructions of the kernels that were asked for.
-    #[error("--kernels {} is beyond this machine; it has: {}", asked.as_str(), present.join(", "))]
-    Kernels {
-        /// What was asked for.
-        asked: KernelBackend,
-        /// What there is.
-        present: Vec<&'static str>,
-    },
-    /// The system does not give memory for the KV pool.
-    #[error("no memory for a KV pool of {tokens} tokens: {source}")]
-    KvMemory {
-        /// What was asked for.
-        tokens: u32,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// The KV pool is larger than the machine.
-    #[error("a KV pool of {tokens} tokens needs {needed} bytes, this machine has {present} bytes of memory")]
-    KvPool {
-        /// What was asked for.
-        tokens: u32,
-        /// Bytes of all keys and values.
-        needed: u64,
-        /// Bytes of physical memory.
-        present: u64,
-    },
-}
-
-/// Loads the model in `path`.
+/// Loads the GGUF file in `path`.
 ///
 /// # Errors
 /// The file is refused; nothing of it has been used.
 pub fn load(path: &Path, options: &LoadOptions) -> Result<Box<dyn ModelRunner>, LoadError> {
-    let kernels = choose(options.kernels)?;
-    let began = MonoNanos::now();
+    let loading = Loading::begin(options)?;
     let mut file = GgufFile::open(path)?;
     let architecture = file.string("general.architecture")?;
-    if !KNOWN_ARCHITECTURES.contains(&architecture.as_str()) {
-        return Err(LoadError::UnknownArchitecture { path: path.to_owned(), architecture });
-    }
-    let config = hparams::read(&file, options)?;
+    let family = Family::of_gguf(&architecture).ok_or_else(|| LoadError::UnknownArchitecture {
+        path: path.to_owned(),
+        architecture: architecture.clone(),
+        known: Family::gguf_names(),
+    })?;
+    let mut config = hparams::read(&file, &architecture, family, options)?;
     memory::check_kv_pool(&config, options.max_total_tokens)?;
-    let team = Team::new(options.threads.unwrap_or_else(physical_cores));
-    let mut weights = tensors::read(&mut file, &config)?;
-    weights.gather();
-    let info = ModelInfo {
-        source: ModelSource::Gguf(path.to_owned()),
-        name: hparams::name(&file),
-        architecture,
-        task: ModelTask::Generate,
-        vocab_size: number(weights.embedding.outputs()),
-        context_length: number(config.context_length),
-        eos_token_ids: hparams::eos_token_ids(&file),
-        max_total_tokens: options.max_total_tokens,
-        kernels: Some(kernels),
-        kv_cache_dtype: Some(options.kv_cache_dtype),
-        weight_bytes: weights.bytes() as u64,
-        load_seconds: began.elapsed().as_secs_f64(),
-    };
-    let tokens = options.max_total_tokens;
-    let parts = LlamaParts { info, config, weights, team };
-    parts.assemble(kernels).map_err(|source| LoadError::KvMemory { tokens, source })
+    let (weights, factors) = tensors::read_gguf(&mut file, &config, family)?;
+    if let Some(factors) = factors {
+        if config.rope.scaling != RopeScaling::None {
+            return Err(file.unsupported("rope_freqs.weight on top of a rope scaling"));
+        }
+        config.rope.scaling = RopeScaling::Factors(factors);
+    }
+    let source = ModelSource::Gguf(path.to_owned());
+    let identity = Identity { source, name: hparams::name(&file), architecture, stops: hparams::eos_token_ids(&file) };
+    loading.finish(identity, config, weights)
+}
+
+/// Loads the model in `folder`: `config.json` and weights in safetensors.
+///
+/// # Errors
+/// The folder is refused; nothing of it has been used.
+pub fn load_folder(folder: &Path, options: &LoadOptions) -> Result<Box<dyn ModelRunner>, LoadError> {
+    let loading = Loading::begin(options)?;
+    let Folder { family, config, vocab_size, head, stops } = folder::read(folder, options)?;
+    memory::check_kv_pool(&config, options.max_total_tokens)?;
+    let mut shards = Shards::open(folder)?;
+    let weights = tensors::read_folder(&mut shards, &config, family, vocab_size, head)?;
+    let source = ModelSource::Folder(folder.to_owned());
+    let (name, architecture) = (super::bert::folder_name(folder), family.name().to_owned());
+    loading.finish(Identity { source, name, architecture, stops }, config, weights)
+}
+
+/// A model on its way.
+struct Loading<'a> {
+    options: &'a LoadOptions,
+    kernels: KernelBackend,
+    began: MonoNanos,
+}
+
+/// What a model says of itself.
+struct Identity {
+    source: ModelSource,
+    name: String,
+    architecture: String,
+    stops: Vec<TokenId>,
+}
+
+impl<'a> Loading<'a> {
+    fn begin(options: &'a LoadOptions) -> Result<Self, LoadError> {
+        Ok(Self { options, kernels: choose(options.kernels)?, began: MonoNanos::now() })
+    }
+
+    fn finish(
+        self,
+        identity: Identity,
+        config: DecoderConfig,
+        mut weights: DecoderWeights,
+    ) -> Result<Box<dyn ModelRunner>, LoadError> {
+        let tokens = self.options.max_total_tokens;
+        weights.gather();
+        let info = ModelInfo {
+            source: identity.source,
+            name: identity.name,
+            architecture: identity.architecture,
+            task: ModelTask::Generate,
+            vocab_size: number(weights.embedding.outputs()),
+            context_length: number(config.context_length),
+            eos_token_ids: identity.stops,
+            max_total_tokens: tokens,
+            kernels: Some(self.kernels),
+            kv_cache_dtype: Some(self.options.kv_cache_dtype),
+            weight_bytes: weights.bytes() as u64,
+            load_seconds: self.began.elapsed().as_secs_f64(),
+        };
+        let processors = if self.options.pin_threads { one_of_each() } else { Vec::new() };
+        let team = Team::on(self.options.threads.unwrap_or_else(physical_cores), &processors);
+        let parts = DecoderParts { info, config, weights, team };
+        parts.assemble(self.kernels).map_err(|source| LoadError::KvMemory { tokens, source })
+    }
 }
 
 fn choose(asked: Option<KernelBackend>) -> Result<KernelBackend, LoadError> {

@@ -25,7 +25,10 @@ use crate::scheduler::event_loop::{ChannelInbox, event_loop};
 use crate::scheduler::schedule_policy::{FirstPriority, Priorities};
 use crate::scheduler::vitals::VitalsPage;
 use crate::scheduler::{PrefixCache, Scheduler, SchedulerConfig};
+use crate::structured::worker::GrammarWorkers;
+use crate::structured::{GrammarError, Grammars};
 use crate::telemetry;
+use crate::tokenizer::Tokenizer;
 
 /// Messages received and not yet seen by the scheduler; beyond it the socket is not read.
 const INBOX_CAPACITY: usize = 4096;
@@ -76,6 +79,9 @@ fn serve(args: &EngineArgs, listener: &UnixListener) -> Result<(), RuntimeError>
     );
     let config = scheduler_config(&args.scheduler, &info);
     let mut scheduler = Scheduler::new(runner, config, Arc::clone(&vitals), drills.clone());
+    if info.task.is_generation() {
+        scheduler = scheduler.with_grammars(grammar_workers(&info)?);
+    }
     let mut inbox = ChannelInbox::new(received, Arc::clone(&vitals));
     ready.send_replace(Some(EngineInfo { model: info, limits: limits(&args.scheduler) }));
     let turning = thread::Builder::new().name("scheduler".to_owned()).spawn(move || {
@@ -88,6 +94,15 @@ fn serve(args: &EngineArgs, listener: &UnixListener) -> Result<(), RuntimeError>
     }
 }
 
+/// Threads for grammars; the vocabulary is read when the first one comes.
+fn grammar_workers(info: &ModelInfo) -> std::io::Result<Arc<GrammarWorkers>> {
+    let info = info.clone();
+    GrammarWorkers::start(move || {
+        let tokenizer = Tokenizer::for_source(&info.source).map_err(GrammarError::new)?;
+        Grammars::to_follow(tokenizer, &info)
+    })
+}
+
 /// A model that has run once.
 fn load(
     source: &ModelSource,
@@ -95,18 +110,20 @@ fn load(
     scheduler: &SchedulerArgs,
 ) -> Result<Box<dyn ModelRunner>, RuntimeError> {
     let max_total_tokens = scheduler.max_total_tokens;
+    let &ModelArgs { context_length, threads, pin_threads, kv_cache_dtype, kernels, .. } = model;
+    let options = LoadOptions { context_length, max_total_tokens, threads, pin_threads, kv_cache_dtype, kernels };
     let mut runner: Box<dyn ModelRunner> = match source {
         ModelSource::Gguf(path) => {
-            let &ModelArgs { context_length, threads, kv_cache_dtype, kernels, .. } = model;
-            let options = LoadOptions { context_length, max_total_tokens, threads, kv_cache_dtype, kernels };
             weights::load(path, &options).map_err(|error| RuntimeError::Load(error.to_string()))?
+        }
+        ModelSource::Folder(path) if weights::folder::is_generator(path) => {
+            weights::load_folder(path, &options).map_err(|error| RuntimeError::Load(error.to_string()))?
         }
         ModelSource::Folder(path) => {
             let precision = match model.encoder_precision {
                 EncoderPrecision::F32 => Precision::F32,
                 EncoderPrecision::Int8 => Precision::Int8,
             };
-            let &ModelArgs { context_length, threads, kernels, .. } = model;
             let options = EncoderOptions { context_length, precision, threads, kernels };
             bert::load(path, &options).map_err(|error| RuntimeError::Load(error.to_string()))?
         }

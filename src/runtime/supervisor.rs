@@ -164,6 +164,7 @@ fn engine_args(args: &ServeArgs, model: &ModelSource) -> Vec<String> {
         all.push("--enable-drills".to_owned());
         all.extend(args.http.drills.fault.iter().map(|fault| format!("--fault={fault}")));
     }
+    all.extend(args.model.pin_threads.then(|| "--pin-threads".to_owned()));
     all.extend(args.model.threads.map(|threads| format!("--threads={threads}")));
     all.extend(args.model.kernels.map(|kernels| format!("--kernels={}", kernels.as_str())));
     all

@@ -93,11 +93,17 @@ impl Scheduler {
                 request.output(None, Vec::new(), Some(FinishReason::Length(0)))
             } else {
                 let row = rows.next().expect("the runner returns a row for each slice that wants one");
-                let sampled = sampler::sample(row, &request.sampling_input());
-                request.tokens.push(sampled.token);
-                request.decoding = true;
-                let finish_reason = request.finish_reason(sampled.token, &eos);
-                request.output(Some(sampled.token), sampled.logprob.into_iter().collect(), finish_reason)
+                self.vitals.grammar_waited(request.await_mask());
+                match request.choose(row, &eos) {
+                    Ok((sampled, ends)) => {
+                        request.output(Some(sampled.token), sampled.logprob.into_iter().collect(), ends)
+                    }
+                    Err(error) => {
+                        let (message, kind) =
+                            (format!("the grammar cannot be followed: {error}"), AbortKind::StepFailed);
+                        request.output(None, Vec::new(), Some(FinishReason::Abort { message, kind }))
+                    }
+                }
             };
             send_hops(request, was_decoding, output.finish_reason.is_some(), out);
             news.entry(request.worker.clone()).or_default().push(output);

@@ -9,6 +9,7 @@ use crate::io_struct::{
     SamplingParams, TokenId, TokenIdOutput, TokenLogprob, TokenizedGenerateReqInput,
 };
 use crate::model_runner::sampler::SamplingInput;
+use crate::structured::worker::Constraint;
 
 /// A request that waits or runs.
 #[derive(Debug)]
@@ -25,6 +26,8 @@ pub struct Request {
     pub rank: Rank,
     /// How to sample and when to stop.
     pub params: SamplingParams,
+    /// Its grammar, in step with its output; a retraction changes neither.
+    pub constraint: Option<Constraint>,
     /// Logprobs wanted.
     pub logprobs: Option<LogprobsWanted>,
     /// Those of the prompt, until they are sent with the first output.
@@ -61,6 +64,7 @@ impl Request {
             rank,
             seed: input.sampling_params.sampling_seed.unwrap_or_else(rand::random),
             params: input.sampling_params,
+            constraint: None,
             logprobs: input.logprobs,
             input_logprobs: Vec::new(),
             prompt_len: input.input_ids.len(),
@@ -139,11 +143,12 @@ impl Request {
         }
     }
 
-    /// What the choice of its next token depends on.
+    /// What the choice of its next token depends on, if only the tokens of `allowed` may come.
     #[must_use]
-    pub fn sampling_input(&self) -> SamplingInput<'_> {
+    pub fn sampling_input<'a>(&'a self, allowed: Option<&'a [u32]>) -> SamplingInput<'a> {
         let (prompt, output) = self.tokens.split_at(self.prompt_len);
-        SamplingInput { params: &self.params, prompt, output, seed: self.seed, logprobs: self.logprobs.as_ref() }
+        let logprobs = self.logprobs.as_ref();
+        SamplingInput { params: &self.params, prompt, output, seed: self.seed, logprobs, allowed }
     }
 
     /// Why the request ends with `token` as its newest output, if it does. `eos` are the model's own stop tokens.

@@ -74,6 +74,9 @@ impl Scheduler {
     fn admit_waiting(&mut self, out: &mut dyn Outbox) {
         self.order_waiting();
         while !self.waiting.is_empty() {
+            if !self.head_is_compiled() {
+                return;
+            }
             if !self.head_fits() {
                 self.preempt_for_head(out);
             }

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use crate::clock::MonoNanos;
 use crate::io_struct::{Heartbeat, StepInFlight};
@@ -17,6 +18,8 @@ pub struct VitalsPage {
     last_batch_result: AtomicU64,
     retractions: AtomicU64,
     preemptions: AtomicU64,
+    /// Nanoseconds.
+    grammar_wait: AtomicU64,
     inbox: AtomicU32,
     waiting: AtomicU32,
     running: AtomicU32,
@@ -79,6 +82,11 @@ impl VitalsPage {
         self.preemptions.fetch_add(1, Relaxed);
     }
 
+    /// The scheduler waited so long for grammars and their masks.
+    pub fn grammar_waited(&self, waited: Duration) {
+        self.grammar_wait.fetch_add(u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX), Relaxed);
+    }
+
     /// A running request gave its KV pages back, because there were no more.
     pub fn retracted(&self) {
         self.retractions.fetch_add(1, Relaxed);
@@ -132,6 +140,7 @@ impl VitalsPage {
             outbox: saturate(outbox),
             retractions: self.retractions.load(Relaxed),
             preemptions: self.preemptions.load(Relaxed),
+            grammar_wait: Duration::from_nanos(self.grammar_wait.load(Relaxed)),
             last_turn: MonoNanos(self.last_turn.load(Relaxed)),
             kv_evictable_tokens: self.kv_evictable_tokens.load(Relaxed),
             kv_evicted_tokens: self.kv_evicted_tokens.load(Relaxed),

@@ -300,6 +300,10 @@ label_set! {
         Loads => "/v1/loads",
         /// `GET /openapi.json`
         OpenApi => "/openapi.json",
+        /// `POST /parse_function_call`
+        ParseFunctionCall => "/parse_function_call",
+        /// `POST /separate_reasoning`
+        SeparateReasoning => "/separate_reasoning",
         /// `POST /abort_request`
         AbortRequest => "/abort_request",
         /// `POST /pause_generation`
@@ -354,5 +358,31 @@ label_set! {
         ExportFailed => "export_failed",
         /// The process ended first.
         Shutdown => "shutdown",
+    }
+}
+
+label_set! {
+    /// The field of a request that says what the output must look like.
+    GrammarField {
+        /// `json_schema`
+        JsonSchema => "json_schema",
+        /// `regex`
+        Regex => "regex",
+        /// `ebnf`
+        Ebnf => "ebnf",
+        /// `response_format`
+        ResponseFormat => "response_format",
+        /// `tools`, with a `tool_choice` that forces a call.
+        Tools => "tools",
+    }
+}
+
+label_set! {
+    /// Whether a grammar could be compiled.
+    GrammarOutcome {
+        /// It could.
+        Ok => "ok",
+        /// It is wrong, too large or not supported: 400.
+        Refused => "refused",
     }
 }

@@ -2,6 +2,7 @@
 
 pub mod probe;
 pub mod request;
+pub mod grammar;
 pub mod engine;
 pub mod vitals;
 pub mod process;
@@ -24,6 +25,7 @@ pub use declare::InFlight;
 pub use engine::{EngineMetrics, StepEnd};
 pub use exemplar::{Exemplar, ExemplarHistogram, Exemplars, TraceRef};
 pub use exports::ExportMetrics;
+pub use grammar::GrammarMetrics;
 pub use http::{HttpExchange, HttpMetrics};
 pub use info::ServedInfo;
 pub use logs::LogMetrics;
@@ -50,6 +52,8 @@ pub struct Metrics {
     pub probes: ProbeMetrics,
     /// What became of the requests.
     pub requests: RequestMetrics,
+    /// What became of their grammars.
+    pub grammars: GrammarMetrics,
     /// What became of the HTTP exchanges.
     pub http: HttpMetrics,
     /// What the engine reported, and what the server concluded from it.
@@ -72,6 +76,7 @@ impl Metrics {
         Ok(Self {
             probes: ProbeMetrics::register(&registry)?,
             requests: RequestMetrics::register(&registry)?,
+            grammars: GrammarMetrics::register(&registry)?,
             http: HttpMetrics::register(&registry)?,
             engine: EngineMetrics::register(&registry)?,
             exports: ExportMetrics::register(&registry)?,

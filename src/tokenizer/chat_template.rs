@@ -1,10 +1,12 @@
 //! The model's own chat template, rendered with minijinja.
 
 mod date;
+mod folder;
+mod json;
 mod shield;
 
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::Serde;
+use minijinja::value::{Kwargs, Serde};
 use minijinja::{Environment, Error, ErrorKind, context};
 use minijinja_contrib::pycompat::unknown_method_callback;
 use serde_json::{Map, Value};
@@ -43,7 +45,11 @@ impl ChatTemplate {
     pub fn for_source(source: &ModelSource) -> Result<Option<Self>, TokenizerError> {
         match source {
             ModelSource::Gguf(path) => Self::from_metadata(&Metadata::read(path)?),
-            ModelSource::Folder(_) | ModelSource::Scripted(_) => Ok(None),
+            ModelSource::Folder(path) => {
+                let Some(source) = folder::read(path)? else { return Ok(None) };
+                Self::compile(&source.template, source.bos_token, source.eos_token).map(Some)
+            }
+            ModelSource::Scripted(_) => Ok(None),
         }
     }
 
@@ -70,6 +76,12 @@ impl ChatTemplate {
         Ok(Self { environment, source: source.to_owned(), bos_token, eos_token })
     }
 
+    /// Does the template itself hold `text`?
+    #[must_use]
+    pub fn holds(&self, text: &str) -> bool {
+        self.source.contains(text)
+    }
+
     /// Renders `messages` (objects with `role` and `content`) into a prompt that asks for the assistant's turn.
     ///
     /// Only the template can write control tokens: those that stand in a message stay text.
@@ -77,29 +89,31 @@ impl ChatTemplate {
     /// # Errors
     /// The template's own text, if it refuses the messages.
     pub fn render(&self, messages: &[Value], tokenizer: &Tokenizer) -> Result<Vec<PromptPart>, String> {
-        self.render_with(messages, &Map::new(), tokenizer)
+        self.render_with(messages, &[], &Map::new(), tokenizer)
     }
 
-    /// [`Self::render`] with `extra` variables, as `enable_thinking` of some templates. They write no control tokens
-    /// either, and those that every template gets win over them.
+    /// [`Self::render`] with the `tools` that may be called, and with `extra` variables, as `enable_thinking` of some
+    /// templates. They write no control tokens either, and the variables that every template gets win over them.
     ///
     /// # Errors
     /// The template's own text, if it refuses the messages.
     pub fn render_with(
         &self,
         messages: &[Value],
+        tools: &[Value],
         extra: &Map<String, Value>,
         tokenizer: &Tokenizer,
     ) -> Result<Vec<PromptPart>, String> {
         // A control token of one character cannot be told from the text of a message, so in a chat it is text.
         let control = tokenizer.control_tokens().iter().filter(|(text, _)| text.chars().nth(1).is_some());
         let control = ControlTokenFinder::new(control.cloned());
-        let typed: Vec<Value> = messages.iter().cloned().chain([Value::Object(extra.clone())]).collect();
+        let others = [Value::Array(tools.to_vec()), Value::Object(extra.clone())];
+        let typed: Vec<Value> = messages.iter().cloned().chain(others).collect();
         let shield = Shield::new(&control, &self.source, &typed)
             .ok_or("the messages hold every Unicode noncharacter; leave one of them out")?;
         let mut messages: Vec<Value> = typed.iter().map(|message| shield.message(message)).collect();
-        let extra = messages.pop().unwrap_or_default();
-        let rendered = self.render_text(&messages, &extra)?;
+        let (extra, tools) = (messages.pop().unwrap_or_default(), messages.pop().unwrap_or_default());
+        let rendered = self.render_text(&messages, &tools, &extra)?;
         let pieces = control.split(&rendered).into_iter();
         let parts = pieces.map(|piece| match piece {
             Piece::Control(id) => PromptPart::Control(id),
@@ -108,16 +122,17 @@ impl ChatTemplate {
         Ok(parts.filter(|part| *part != PromptPart::Text(String::new())).collect())
     }
 
-    fn render_text(&self, messages: &[Value], extra: &Value) -> Result<String, String> {
+    fn render_text(&self, messages: &[Value], tools: &Value, extra: &Value) -> Result<String, String> {
         let mut environment = self.environment.clone();
-        let bytes: usize = messages.iter().chain([extra]).map(|message| message.to_string().len()).sum();
+        let bytes: usize = messages.iter().chain([tools, extra]).map(|message| message.to_string().len()).sum();
         environment.set_fuel(Some(FUEL.saturating_add(FUEL_PER_BYTE.saturating_mul(bytes as u64))));
+        let some_tools = tools.as_array().is_some_and(|tools| !tools.is_empty());
         let context = context! {
             messages => minijinja::Value::from(Serde(messages)),
             add_generation_prompt => true,
             bos_token => self.bos_token.as_deref(),
             eos_token => self.eos_token.as_deref(),
-            tools => (),
+            tools => some_tools.then(|| minijinja::Value::from(Serde(tools))),
             documents => (),
             ..minijinja::Value::from(Serde(extra))
         };
@@ -133,6 +148,7 @@ fn environment(source: &str) -> Result<Environment<'static>, Error> {
     environment.add_function("raise_exception", |message: String| -> Result<String, Error> {
         Err(Error::new(ErrorKind::InvalidOperation, message))
     });
+    environment.add_filter("tojson", |value: minijinja::Value, options: Kwargs| json::tojson(&value, &options));
     environment.add_function("strftime_now", |format: &str| date::Date::today().format(format));
     environment.add_template_owned(NAME, source.to_owned())?;
     Ok(environment)

@@ -1,8 +1,10 @@
-//! A byte-level BPE tokenizer rebuilt from GGUF metadata.
+//! A BPE tokenizer, byte-level or of pieces with scores, rebuilt from GGUF metadata.
 
 pub mod metadata;
+mod pieces;
 pub mod pre_tokenizer;
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
@@ -14,14 +16,17 @@ use super::control::{ControlTokenFinder, Piece};
 use super::{ControlTokens, TokenizerError, Vocabulary};
 use crate::io_struct::TokenId;
 use metadata::Metadata;
+use pieces::Front;
 use pre_tokenizer::PreTokenization;
 
-/// A byte-level BPE tokenizer rebuilt from GGUF metadata.
+/// A BPE tokenizer rebuilt from GGUF metadata.
 ///
 /// The BPE half does not know the control tokens, so whatever it is given it cannot yield one. Bytes that the model
 /// has no token for are left out, as the reference tokenizer does.
 pub struct GgufTokenizer {
     bpe: HfTokenizer,
+    /// How a text is written for a vocabulary of pieces; `None`: it is byte-level.
+    front: Option<Front>,
     control: ControlTokenFinder,
     bytes: TokenBytes,
     begin_of_text: Option<TokenId>,
@@ -34,25 +39,56 @@ impl GgufTokenizer {
     /// The file cannot be read, or names a tokenizer that is not supported.
     pub fn open(path: &Path) -> Result<Self, TokenizerError> {
         let metadata = Metadata::read(path)?;
-        let model = metadata.required_text("tokenizer.ggml.model")?;
-        if model != "gpt2" {
-            let message = format!("tokenizer.ggml.model is '{model}'; only byte-level BPE ('gpt2') is supported");
-            return Err(TokenizerError::Unsupported(message));
+        match metadata.required_text("tokenizer.ggml.model")? {
+            "gpt2" => Self::byte_level(&metadata),
+            "llama" => Self::pieces(&metadata),
+            other => {
+                let message = format!(
+                    "tokenizer.ggml.model is '{other}'; only byte-level BPE ('gpt2') and pieces with scores ('llama') \
+                     are supported"
+                );
+                Err(TokenizerError::Unsupported(message))
+            }
         }
+    }
+
+    fn byte_level(metadata: &Metadata) -> Result<Self, TokenizerError> {
         let pre = PreTokenization::named(metadata.required_text("tokenizer.ggml.pre")?)?;
-        let tokens = tokens(&metadata)?;
+        let tokens = tokens(metadata)?;
         let merges = metadata.texts("tokenizer.ggml.merges")?;
-        let control = tokens.iter().filter(|token| token.kind == TokenKind::Control);
         let adds_bos = metadata.flag("tokenizer.ggml.add_bos_token")?.unwrap_or(pre.adds_bos);
+        let alphabet: HashMap<char, u8> = byte_alphabet().zip(0..=u8::MAX).collect();
+        let bytes = TokenBytes::new(&tokens, |token| spelled(token, &alphabet));
+        Self::new(metadata, &tokens, adds_bos, bytes, bpe(&tokens, &merges, pre)?)
+    }
+
+    fn pieces(metadata: &Metadata) -> Result<Self, TokenizerError> {
+        let tokens = tokens(metadata)?;
+        let adds_bos = metadata.flag("tokenizer.ggml.add_bos_token")?.unwrap_or(true);
+        let bytes = TokenBytes::new(&tokens, pieces::spelled);
+        let front = Some(Front::of(metadata)?);
+        Ok(Self { front, ..Self::new(metadata, &tokens, adds_bos, bytes, pieces::bpe(metadata, &tokens)?)? })
+    }
+
+    fn new(
+        metadata: &Metadata,
+        tokens: &[Token<'_>],
+        adds_bos: bool,
+        bytes: TokenBytes,
+        bpe: HfTokenizer,
+    ) -> Result<Self, TokenizerError> {
+        let control = tokens.iter().filter(|token| token.kind == TokenKind::Control);
         Ok(Self {
-            begin_of_text: if adds_bos { Some(begin_of_text(&metadata, &tokens)?) } else { None },
+            begin_of_text: if adds_bos { Some(begin_of_text(metadata, tokens)?) } else { None },
             control: ControlTokenFinder::new(control.map(|token| (token.text.to_owned(), token.id))),
-            bytes: TokenBytes::new(&tokens),
-            bpe: bpe(&tokens, &merges, pre)?,
+            front: None,
+            bytes,
+            bpe,
         })
     }
 
     fn encode_text(&self, text: &str, ids: &mut Vec<TokenId>) -> Result<(), TokenizerError> {
+        let text = self.front.map_or(Cow::Borrowed(text), |front| Cow::Owned(front.write(text)));
         let encoding = self.bpe.encode_fast(text, false).map_err(|error| TokenizerError::Encode(error.to_string()))?;
         ids.extend(encoding.get_ids().iter().copied().map(TokenId));
         Ok(())
@@ -98,6 +134,8 @@ enum TokenKind {
     Control,
     /// Plain text that is always matched as a whole.
     UserDefined,
+    /// One byte, among pieces.
+    Byte,
 }
 
 struct Token<'m> {
@@ -116,10 +154,11 @@ fn tokens(metadata: &Metadata) -> Result<Vec<Token<'_>>, TokenizerError> {
     let token = |(id, (text, kind))| Token {
         id: TokenId(id),
         text,
-        // Numbers of llama.cpp's `llama_token_type`; unknown, unused and byte tokens have nothing special here.
+        // Numbers of llama.cpp's `llama_token_type`; unknown and unused tokens have nothing special here.
         kind: match kind {
             3 => TokenKind::Control,
             4 => TokenKind::UserDefined,
+            6 => TokenKind::Byte,
             _ => TokenKind::Normal,
         },
     };
@@ -134,7 +173,6 @@ fn begin_of_text(metadata: &Metadata, tokens: &[Token<'_>]) -> Result<TokenId, T
 }
 
 fn bpe(tokens: &[Token<'_>], merges: &[&str], pre: PreTokenization) -> Result<HfTokenizer, TokenizerError> {
-    let unsupported = |error: tokenizers::Error| TokenizerError::Unsupported(error.to_string());
     let words = tokens.iter().filter(|token| token.kind != TokenKind::Control);
     let vocab: Vocab = words.map(|token| (token.text.to_owned(), token.id.0)).collect();
     let merges = checked_merges(tokens, merges, &vocab)?;
@@ -148,6 +186,10 @@ fn bpe(tokens: &[Token<'_>], merges: &[&str], pre: PreTokenization) -> Result<Hf
     bpe.add_tokens(user_defined.map(|token| AddedToken::from(token.text, false).normalized(false)))
         .map_err(unsupported)?;
     Ok(bpe)
+}
+
+fn unsupported(error: tokenizers::Error) -> TokenizerError {
+    TokenizerError::Unsupported(error.to_string())
 }
 
 /// Merges in order of rank. Each must make a token: the BPE builder relies on it. Those that make a control token are
@@ -180,15 +222,10 @@ struct TokenBytes {
 }
 
 impl TokenBytes {
-    fn new(tokens: &[Token<'_>]) -> Self {
-        let alphabet: HashMap<char, u8> = byte_alphabet().zip(0..=u8::MAX).collect();
+    fn new(tokens: &[Token<'_>], spelled: impl Fn(&Token<'_>) -> Vec<u8>) -> Self {
         let (mut bytes, mut ends) = (Vec::new(), Vec::with_capacity(tokens.len()));
         for token in tokens {
-            let spelled = token.text.chars().map(|letter| alphabet.get(&letter).copied()).collect::<Option<Vec<u8>>>();
-            match spelled {
-                Some(spelled) if token.kind == TokenKind::Normal => bytes.extend(spelled),
-                _ => bytes.extend(token.text.as_bytes()),
-            }
+            bytes.extend(spelled(token));
             ends.push(bytes.len());
         }
         Self { bytes, ends }
@@ -201,9 +238,18 @@ impl TokenBytes {
     }
 }
 
+/// The bytes of one token of a byte-level vocabulary.
+fn spelled(token: &Token<'_>, alphabet: &HashMap<char, u8>) -> Vec<u8> {
+    let spelled = token.text.chars().map(|letter| alphabet.get(&letter).copied()).collect::<Option<Vec<u8>>>();
+    match spelled {
+        Some(spelled) if matches!(token.kind, TokenKind::Normal | TokenKind::Byte) => spelled,
+        _ => token.text.as_bytes().to_vec(),
+    }
+}
+
 /// The letter of each byte in GPT-2's byte-level alphabet: printable Latin-1 stands for itself, the others follow
 /// from U+0100 on.
-fn byte_alphabet() -> impl Iterator<Item = char> {
+pub(super) fn byte_alphabet() -> impl Iterator<Item = char> {
     let mut others = '\u{100}'..;
     (0..=u8::MAX).map(move |byte| match char::from(byte) {
         c @ ('!'..='~' | '\u{A1}'..='\u{AC}' | '\u{AE}'..='\u{FF}') => c,

@@ -1,11 +1,16 @@
-//! A `tokenizer.json`, as the hub's models carry it: how an embedding model reads a text.
+//! A `tokenizer.json`, as the hub's models carry it.
+
+mod spelling;
 
 use std::path::Path;
 
-use tokenizers::{Decoder, Tokenizer as HfTokenizer};
+use tokenizers::Tokenizer as HfTokenizer;
+use tokenizers::pre_tokenizers::PreTokenizerWrapper;
+use tokenizers::pre_tokenizers::metaspace::PrependScheme;
 
 use super::{ControlTokens, TokenizerError, Vocabulary};
 use crate::io_struct::TokenId;
+use spelling::Spelling;
 
 /// A tokenizer of the `tokenizers` library, as its file describes it.
 ///
@@ -15,9 +20,12 @@ pub struct HfVocabulary {
     as_text: HfTokenizer,
     /// Written-out control tokens are control tokens.
     parsing: HfTokenizer,
+    /// Like `as_text`, without the space that some put in front of what begins a text: for what follows a control token.
+    inside: Option<HfTokenizer>,
     control: Vec<(String, TokenId)>,
     /// What each token stands for, as far as one token alone says it.
     bytes: Vec<Vec<u8>>,
+    begin_of_text: Option<TokenId>,
 }
 
 impl HfVocabulary {
@@ -38,16 +46,31 @@ impl HfVocabulary {
         let special = parsing.get_added_tokens_decoder().into_iter().filter(|(_, token)| token.special);
         let control = special.map(|(id, token)| (token.content, TokenId(id))).collect();
         let size = u32::try_from(parsing.get_vocab_size(true)).unwrap_or(u32::MAX);
-        let bytes = (0..size).map(|id| text_of(&parsing, id)).collect();
-        Ok(Self { as_text, parsing, control, bytes })
+        let spelling = Spelling::of(&parsing);
+        let bytes = (0..size).map(|id| spelling.bytes(&parsing, id)).collect();
+        let begin_of_text = begin_of_text(&as_text)?;
+        Ok(Self { inside: inside(&as_text), as_text, parsing, control, bytes, begin_of_text })
     }
 }
 
-/// What the decoder makes of one token.
-fn text_of(tokenizer: &HfTokenizer, id: u32) -> Vec<u8> {
-    let Some(token) = tokenizer.id_to_token(id) else { return Vec::new() };
-    let decoded = tokenizer.get_decoder().map(|decoder| decoder.decode(vec![token.clone()]));
-    decoded.and_then(Result::ok).unwrap_or(token).into_bytes()
+/// The one token that stands in front of a text and behind which nothing stands. An encoder's texts have two.
+fn begin_of_text(tokenizer: &HfTokenizer) -> Result<Option<TokenId>, TokenizerError> {
+    Ok(match ids(tokenizer.encode_fast("", true))?[..] {
+        [begin] => Some(begin),
+        _ => None,
+    })
+}
+
+/// A tokenizer for what does not begin a text, if that makes a difference.
+fn inside(as_text: &HfTokenizer) -> Option<HfTokenizer> {
+    let Some(PreTokenizerWrapper::Metaspace(words)) = as_text.get_pre_tokenizer() else { return None };
+    if words.get_prepend_scheme() != PrependScheme::First {
+        return None;
+    }
+    let (mut words, mut inside) = (words.clone(), as_text.clone());
+    words.set_prepend_scheme(PrependScheme::Never);
+    inside.with_pre_tokenizer(Some(words));
+    Some(inside)
 }
 
 fn ids(encoded: tokenizers::Result<tokenizers::Encoding>) -> Result<Vec<TokenId>, TokenizerError> {
@@ -58,7 +81,7 @@ fn ids(encoded: tokenizers::Result<tokenizers::Encoding>) -> Result<Vec<TokenId>
 impl Vocabulary for HfVocabulary {
     fn encode(&self, text: &str, control: ControlTokens) -> Result<Vec<TokenId>, TokenizerError> {
         ids(match control {
-            ControlTokens::AsText => self.as_text.encode_fast(text, false),
+            ControlTokens::AsText => self.inside.as_ref().unwrap_or(&self.as_text).encode_fast(text, false),
             ControlTokens::Parse => self.parsing.encode_fast(text, false),
         })
     }
@@ -74,57 +97,11 @@ impl Vocabulary for HfVocabulary {
     fn control_tokens(&self) -> &[(String, TokenId)] {
         &self.control
     }
+
+    fn begin_of_text(&self) -> Option<TokenId> {
+        self.begin_of_text
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A WordPiece tokenizer of a few words, with BERT's normaliser and its tokens around a text.
-    const WORDS: &str = r###"{
-        "version": "1.0",
-        "truncation": {"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0},
-        "padding": {"strategy": {"Fixed": 128}, "direction": "Right", "pad_to_multiple_of": null,
-            "pad_id": 0, "pad_type_id": 0, "pad_token": "[PAD]"},
-        "added_tokens": [
-            {"id": 0, "special": true, "content": "[PAD]", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false},
-            {"id": 2, "special": true, "content": "[CLS]", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false},
-            {"id": 3, "special": true, "content": "[SEP]", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false}
-        ],
-        "normalizer": {"type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": true, "strip_accents": null, "lowercase": true},
-        "pre_tokenizer": {"type": "BertPreTokenizer"},
-        "post_processor": {"type": "TemplateProcessing",
-            "single": [{"SpecialToken": {"id": "[CLS]", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "[SEP]", "type_id": 0}}],
-            "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
-            "special_tokens": {"[CLS]": {"id": "[CLS]", "ids": [2], "tokens": ["[CLS]"]}, "[SEP]": {"id": "[SEP]", "ids": [3], "tokens": ["[SEP]"]}}},
-        "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": true},
-        "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##", "max_input_chars_per_word": 100,
-            "vocab": {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "sonde": 4, "radio": 5, "##sonde": 6, "[": 7, "]": 8, "sep": 9}}
-    }"###;
-
-    #[test]
-    fn a_text_is_read_as_the_file_says_and_its_brackets_are_text() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), WORDS).unwrap();
-        let words = HfVocabulary::open(file.path()).unwrap();
-        let check = |text: &str, want: &[u32]| {
-            let ids = words.encode_for_embedding(text).unwrap();
-            assert_eq!(ids.iter().map(|id| id.0).collect::<Vec<_>>(), want, "{text:?}");
-        };
-        check("Radiosonde", &[2, 5, 6, 3]);
-        check("RADIO sonde radio sonde radio", &[2, 5, 4, 5, 4, 5, 3]);
-        check("rádio nosuch", &[2, 5, 1, 3]);
-        check("", &[2, 3]);
-        check("[SEP]", &[2, 7, 9, 8, 3]);
-        assert_eq!(words.encode("[SEP]", ControlTokens::Parse).unwrap(), [TokenId(3)]);
-        assert_eq!((words.token_bytes(TokenId(4)), words.token_bytes(TokenId(99))), (&b"sonde"[..], &b""[..]));
-    }
-
-    #[test]
-    fn a_file_that_is_none_is_named() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), "{}").unwrap();
-        let error = HfVocabulary::open(file.path()).err().unwrap().to_string();
-        assert!(error.contains(file.path().to_str().unwrap()), "{error}");
-    }
-}
+mod tests;

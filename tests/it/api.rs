@@ -10,6 +10,8 @@ mod logprobs;
 mod openapi;
 mod scheduling;
 mod streaming;
+mod structured;
+mod tools;
 
 use reqwest::{Method, Response};
 use serde_json::Value;

@@ -7,7 +7,9 @@ use std::time::Duration;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use radiosonde::telemetry::OtlpProtocol;
 use radiosonde::telemetry::exposition::sglang::ALIASES;
-use radiosonde::telemetry::labels::{ProbeBranch, ProbeEvidence, ProbeOutcome, RejectReason, RequestOutcome};
+use radiosonde::telemetry::labels::{
+    GrammarOutcome, ProbeBranch, ProbeEvidence, ProbeOutcome, RejectReason, RequestOutcome,
+};
 use radiosonde::telemetry::log::events::EVENTS;
 use radiosonde::telemetry::metrics::{SeriesInfo, catalogue};
 use radiosonde::telemetry::otlp::variables::VARIABLES;
@@ -224,6 +226,10 @@ async fn drive_probes(live: &mut Live) {
 async fn drive_requests(live: &mut Live) {
     live.at_rest().await;
     assert_eq!(live.post("/generate", &tokens(3)).await, 200);
+    let shaped = |regex: &str| json!({"text": "a", "sampling_params": {"regex": regex}});
+    assert_eq!(live.post("/generate", &shaped("[0-9]{3}")).await, 200);
+    assert_eq!(live.post("/generate", &shaped("(")).await, 400);
+    live.at_rest().await;
     let stopped = json!({"text": "a", "sampling_params": {"max_new_tokens": 400, "stop": ["a", "e", " ", "t"]}});
     assert_eq!(live.post("/generate", &stopped).await, 200);
     let chat = json!({"model": "default", "messages": [{"role": "user", "content": "a"}], "max_tokens": 2});
@@ -327,7 +333,8 @@ async fn what_is_emitted_is_declared_and_what_is_declared_is_emitted() {
     let evidence = ProbeEvidence::ALL.iter().map(|it| ("evidence", it.as_str()));
     let ends = RequestOutcome::ALL.iter().map(|it| ("outcome", it.as_str()));
     let refusals = RejectReason::ALL.iter().map(|it| ("reason", it.as_str()));
-    for (label, value) in outcomes.chain(branches).chain(evidence).chain(ends).chain(refusals) {
+    let grammars = GrammarOutcome::ALL.iter().map(|it| ("outcome", it.as_str()));
+    for (label, value) in outcomes.chain(grammars).chain(branches).chain(evidence).chain(ends).chain(refusals) {
         assert!(live.has_counted(label, value), "{label}={value} was not reached");
     }
 }

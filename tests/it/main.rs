@@ -17,6 +17,7 @@ mod generation;
 mod supervision;
 mod real_model;
 mod embeddings;
+mod folders;
 mod corpora;
 mod faults;
 mod metrics;

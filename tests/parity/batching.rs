@@ -2,11 +2,12 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use radiosonde::io_struct::TokenId;
+use radiosonde::io_struct::{KvCacheDtype, TokenId};
+use radiosonde::model_runner::weights::{LoadOptions, load};
 use radiosonde::model_runner::{ModelRunner, PAGE_SIZE, PageId, SequenceSlice};
 
 use crate::prompts::{PROMPTS, long};
-use crate::{greedy, model_path, runner};
+use crate::{greedy, model_path, options, runner};
 
 /// Tokens that each sequence generates.
 const STEPS: usize = 64;
@@ -91,15 +92,48 @@ fn alone(runner: &mut dyn ModelRunner, prompt: &[u32], chunk: usize) -> (Vec<Tok
 
 #[test]
 fn company_changes_nothing() {
-    let mut runner = runner(&model_path(), 2);
-    let expected: Vec<_> = PROMPTS.iter().map(|prompt| alone(runner.as_mut(), prompt, 512)).collect();
-    // Each joins five steps after the one before, its prompt in chunks of its own size beside the others' tokens.
-    let join = |(number, prompt): (usize, &&[u32])| (5 * number, Sequence::new(prompt, 3 + 4 * number, number));
-    let mut sequences: Vec<_> = PROMPTS.iter().enumerate().map(join).collect();
-    generate(runner.as_mut(), &mut sequences);
-    for ((number, (_, sequence)), expected) in sequences.into_iter().enumerate().zip(expected) {
-        assert_eq!(sequence.result(), expected, "prompt {number}");
+    for dtype in [KvCacheDtype::F16, KvCacheDtype::Int8] {
+        let mut runner = holding(dtype);
+        let expected: Vec<_> = PROMPTS.iter().map(|prompt| alone(runner.as_mut(), prompt, 512)).collect();
+        // Each joins five steps after the one before, its prompt in chunks of its own size beside the others' tokens.
+        let join = |(number, prompt): (usize, &&[u32])| (5 * number, Sequence::new(prompt, 3 + 4 * number, number));
+        let mut sequences: Vec<_> = PROMPTS.iter().enumerate().map(join).collect();
+        generate(runner.as_mut(), &mut sequences);
+        for ((number, (_, sequence)), expected) in sequences.into_iter().enumerate().zip(expected) {
+            assert_eq!(sequence.result(), expected, "prompt {number}, {dtype:?}");
+        }
     }
+}
+
+fn holding(kv_cache_dtype: KvCacheDtype) -> Box<dyn ModelRunner> {
+    load(&model_path(), &LoadOptions { kv_cache_dtype, ..options(2) }).expect("a sound file")
+}
+
+/// Log-probability of the token that comes next, after each so many tokens.
+fn logprobs(runner: &mut dyn ModelRunner, tokens: &[TokenId], every: usize) -> Vec<f64> {
+    let pages: Vec<_> = (0..u32::try_from(tokens.len().div_ceil(PAGE_SIZE)).expect("few")).map(PageId).collect();
+    let ends = (every..tokens.len()).step_by(every);
+    let one = |end: usize| {
+        let start = end - every;
+        let slice = SequenceSlice { tokens: &tokens[start..end], start, pages: &pages, wants_logits: true };
+        let logits = runner.forward(&[slice]).expect("a sound batch").values;
+        let total: f64 = logits.iter().map(|logit| f64::from(*logit).exp()).sum();
+        f64::from(logits[tokens[end].index()]) - total.ln()
+    };
+    ends.map(one).collect()
+}
+
+#[test]
+fn eight_bits_are_a_little_off() {
+    let (mut halves, mut bytes) = (holding(KvCacheDtype::F16), holding(KvCacheDtype::Int8));
+    let mut tokens: Vec<_> = long(600).into_iter().map(TokenId).collect();
+    tokens.extend(PROMPTS.iter().flat_map(|prompt| prompt.iter().copied().map(TokenId)));
+    let expected = logprobs(halves.as_mut(), &tokens, 5);
+    let got = logprobs(bytes.as_mut(), &tokens, 5);
+    let off: f64 = expected.iter().zip(&got).map(|(expected, got)| (expected - got).abs()).sum();
+    let off = off / expected.len() as f64;
+    assert!(off > 0.0, "the flag does something");
+    assert!(off < 0.05, "{off} on average, of {expected:?} and {got:?}");
 }
 
 #[test]

@@ -81,6 +81,7 @@ impl ReadVitals for FrontendVitals {
             ipc_to_frontend: present.outbox.into(),
             retractions: heartbeat.retractions,
             preemptions: heartbeat.preemptions,
+            grammar_wait: heartbeat.grammar_wait,
             request_table: manager.table_len() as u64,
             flights: manager.ledger().under_way() as u64,
             paused: engine.paused,

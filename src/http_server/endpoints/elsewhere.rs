@@ -21,7 +21,6 @@ const CLOUD: &str = "This cloud's envelope is not served; use /v1/chat/completio
 const AUDIO: &str = "Audio is not served.";
 const DECISIONS: &str = "Decision models are not served.";
 const SESSIONS: &str = "There are no sessions: each request brings its whole prompt.";
-const PARSERS: &str = "Tool calls and reasoning are not parsed.";
 const LORA: &str = "Adapters are not served: start a server with the merged model.";
 const HICACHE: &str = "There is no hierarchical cache.";
 const CORPORA: &str = "There is no speculative decoding, and so no corpus for it.";
@@ -59,8 +58,6 @@ pub const ELSEWHERE: &[Elsewhere] = &[
     no("/vertex_generate", CLOUD),
     no("/open_session", SESSIONS),
     no("/close_session", SESSIONS),
-    no("/parse_function_call", PARSERS),
-    no("/separate_reasoning", PARSERS),
     no("/load_lora_adapter", LORA),
     no("/load_lora_adapter_from_tensors", LORA),
     no("/unload_lora_adapter", LORA),

@@ -13,9 +13,10 @@ use crate::http_server::openai::embeddings::{EmbeddingsBody, List};
 use crate::http_server::openai::tokenize::{DetokenizeBody, TokenizeBody};
 use crate::http_server::openapi::answers::{
     Aborted, Alive, ChatCompletion, ChatCompletionChunk, Completion, Document, Done, Drills, Generated, Incidents,
-    Loads, Model, ModelInfo, ModelList, Probes, Root, ServerInfo, Texts, Tokens,
+    Loads, Model, ModelInfo, ModelList, ParsedCalls, Probes, Root, SeparatedReasoning, ServerInfo, Texts, Tokens,
 };
 use crate::http_server::openapi::requests::{ChatRequest, CompletionRequest};
+use crate::http_server::parse::{FunctionCallBody, ReasoningBody};
 use crate::http_server::pause::PauseBody;
 use crate::http_server::readiness::Readiness;
 use crate::http_server::sampling::OneOrMany;
@@ -146,6 +147,24 @@ pub const ENDPOINTS: &[Endpoint] = &[
         .answers(GENERATES)
         .takes(schema::<EncodeBody>)
         .gives(schema::<OneOrMany<Encoded>>),
+    of(
+        Family::Native,
+        POST,
+        "/parse_function_call",
+        "The calls in a `text` that a model wrote, of `tools`, as `tool_call_parser` or the server's flag reads them.",
+    )
+    .answers(&[200, 400, 413, 415])
+    .takes(schema::<FunctionCallBody>)
+    .gives(schema::<ParsedCalls>),
+    of(
+        Family::Native,
+        POST,
+        "/separate_reasoning",
+        "Reasoning and answer in a `text` that a model wrote, as `reasoning_parser` or the server's flag reads them.",
+    )
+    .answers(&[200, 400, 413, 415])
+    .takes(schema::<ReasoningBody>)
+    .gives(schema::<SeparatedReasoning>),
     of(Family::Info, GET, "/", "Name and version.").gives(schema::<Root>),
     of(Family::Info, GET, "/openapi.json", "This API, as OpenAPI 3.1.").gives(schema::<Document>),
     of(Family::Info, GET, "/model_info", "The model: path, architecture, vocabulary, context, stop tokens.")

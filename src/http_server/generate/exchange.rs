@@ -1,6 +1,6 @@
 //! What all request APIs share: hand the requests over, and bring the answers back, at once or as events.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::time::Duration;
@@ -32,6 +32,7 @@ pub async fn submit(
     requests: Vec<GenerateReqInput>,
 ) -> Result<Vec<RequestStream>, ApiError> {
     call.tell(&requests);
+    check_grammars(tokenizer_manager, &requests).await?;
     let mut streams = Vec::with_capacity(requests.len());
     for request in requests {
         let mut stream = tokenizer_manager.generate_request(request).await?;
@@ -44,6 +45,15 @@ pub async fn submit(
         stream.admitted().await?;
     }
     Ok(streams)
+}
+
+/// Compiles each grammar once: samples of one prompt share theirs.
+async fn check_grammars(manager: &TokenizerManager, requests: &[GenerateReqInput]) -> Result<(), SubmitError> {
+    let grammars: HashSet<_> = requests.iter().filter_map(|request| request.sampling_params.grammar.as_ref()).collect();
+    for grammar in grammars {
+        manager.check_grammar(grammar).await?;
+    }
+    Ok(())
 }
 
 /// What the requests of one HTTP request have in common.

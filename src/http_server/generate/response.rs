@@ -68,6 +68,7 @@ pub fn finish_reason(reason: &FinishReason) -> Value {
     match reason {
         FinishReason::StopToken(id) => json!({"type": "stop", "matched": id}),
         FinishReason::StopString(text) => json!({"type": "stop", "matched": text}),
+        FinishReason::Grammar => json!({"type": "stop", "matched": null}),
         FinishReason::Length(length) => json!({"type": "length", "length": length}),
         FinishReason::Abort { message, .. } => {
             json!({"type": "abort", "message": message, "status_code": null, "err_type": null})

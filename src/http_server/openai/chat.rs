@@ -1,6 +1,8 @@
 //! `/v1/chat/completions`
 
 pub mod body;
+mod parts;
+mod plan;
 
 use std::sync::Arc;
 
@@ -24,6 +26,8 @@ use crate::tokenizer_manager::ServedModel;
 use crate::tokenizer_manager::request::{GenerateOutput, Usage};
 use crate::tokenizer_manager::submit::{GenerateReqInput, Prompt};
 use body::ChatBody;
+use parts::{End, Parts};
+use plan::Plan;
 
 /// Answers the last message of a chat. The response carries the call's `Rid` as an extension.
 ///
@@ -36,13 +40,14 @@ pub async fn chat_completions(
     let model = state.tokenizer_manager.model()?;
     models::check(body.model.as_deref(), &model)?;
     body.refuse_unsupported()?;
-    let sampling = fields.check(RequestEndpoint::ChatCompletions, model.info.vocab_size)?;
+    let mut sampling = fields.check(RequestEndpoint::ChatCompletions, model.info.vocab_size)?;
+    let plan = Plan::new(&mut body, &mut sampling.params, &model, state.parsers)?;
     let (delivery, top_logprobs) = (body.delivery()?, body.top_logprobs()?);
     let (rid, priority) = (caller_rid(body.rid.as_deref())?, body.priority);
     let extra = body.chat_template_kwargs.take().unwrap_or_default();
     let request = GenerateReqInput {
         rid: rid.clone(),
-        prompt: Prompt::Rendered(render(Arc::clone(&model), body.messages()?, extra).await?),
+        prompt: Prompt::Rendered(render(Arc::clone(&model), body.messages()?, plan.tools_for_template(), extra).await?),
         sampling_params: sampling.params,
         max_new_tokens: sampling.max_new_tokens,
         logprobs: top_logprobs.map(|top| LogprobsWanted { top, ..LogprobsWanted::default() }),
@@ -53,7 +58,7 @@ pub async fn chat_completions(
     samples(request, sampling.n, &mut requests)?;
     let n = requests.len();
     let reply = Reply { id: format!("chatcmpl-{rid}"), created: unix_seconds_now(), model, n };
-    let chat = Chat { reply, logprobs: top_logprobs.is_some() };
+    let chat = Chat { reply, logprobs: top_logprobs.is_some(), plan };
 
     let call = Call { model: &chat.reply.model, id: &chat.reply.id, stream: delivery != Delivery::Whole };
     let mut streams = submit(&state.tokenizer_manager, &call, requests).await?;
@@ -64,17 +69,19 @@ pub async fn chat_completions(
     Ok((Extension(rid), answer).into_response())
 }
 
-/// Renders on a thread where it may take its time: a chat can be as large as a body. `extra`: variables of the template.
+/// Renders on a thread where it may take its time: a chat can be as large as a body. `tools`: what may be called;
+/// `extra`: variables of the template.
 ///
 /// # Errors
 /// The model has no template, or it refuses the messages.
 pub async fn render(
     model: Arc<ServedModel>,
     messages: Vec<Value>,
+    tools: Vec<Value>,
     extra: Map<String, Value>,
 ) -> Result<Vec<PromptPart>, ApiError> {
     let parts = tokio::task::spawn_blocking(move || match &model.chat_template {
-        Some(template) => template.render_with(&messages, &extra, &model.tokenizer),
+        Some(template) => template.render_with(&messages, &tools, &extra, &model.tokenizer),
         None => Err("this model has no chat template; use /v1/completions or /generate".to_owned()),
     });
     match parts.await {
@@ -87,6 +94,7 @@ struct Chat {
     reply: Reply,
     /// They were asked for.
     logprobs: bool,
+    plan: Plan,
 }
 
 impl Chat {
@@ -96,12 +104,14 @@ impl Chat {
         }
         let usages: Vec<Usage> = outputs.iter().map(|output| output.usage).collect();
         let choice = |(index, output): (usize, GenerateOutput)| {
+            let mut parts = self.plan.parts();
             let mut choice = json!({
                 "index": index,
-                "message": {"role": "assistant", "content": output.text},
+                "message": parts.message(&output.text),
                 "logprobs": self.logprobs(&output.logprobs),
             });
             finish(&mut choice, output.finish_reason.as_ref());
+            parts.say_calls(&mut choice);
             choice
         };
         let mut answer = self.reply.object("chat.completion", outputs.into_iter().enumerate().map(choice).collect());
@@ -119,12 +129,15 @@ struct ChatChunks {
     chat: Chat,
     /// Counts of each choice, once its role has been sent.
     usages: Vec<Option<Usage>>,
+    /// Each choice, taken apart.
+    parts: Vec<Parts>,
     usage_wanted: UsageIn,
 }
 
 impl ChatChunks {
     fn new(chat: Chat, n: usize, usage_wanted: UsageIn) -> Self {
-        Self { chat, usages: vec![None; n], usage_wanted }
+        let parts = (0..n).map(|_| chat.plan.parts()).collect();
+        Self { chat, usages: vec![None; n], parts, usage_wanted }
     }
 
     fn chunk(&self, choices: Vec<Value>) -> Value {
@@ -140,14 +153,21 @@ impl Chunks for ChatChunks {
             finish(&mut choice, reason);
             choices.push(choice);
         };
+        let end = if news.finish_reason.is_some() { End::Last } else { End::Open };
+        let mut deltas = self.parts[index].deltas(&news.text, end);
         if self.usages[index].replace(news.usage).is_none() {
             push(json!({"role": "assistant", "content": ""}), None, None);
         }
-        if !news.text.is_empty() || !news.logprobs.is_empty() {
-            push(json!({"content": news.text}), self.chat.logprobs(&news.logprobs), None);
+        if deltas.is_empty() && !news.logprobs.is_empty() {
+            deltas.push(json!({"content": ""}));
+        }
+        let mut logprobs = self.chat.logprobs(&news.logprobs);
+        for delta in deltas {
+            push(delta, logprobs.take(), None);
         }
         if news.finish_reason.is_some() {
             push(json!({}), None, news.finish_reason.as_ref());
+            choices.last_mut().into_iter().for_each(|choice| self.parts[index].say_calls(choice));
         }
         let each = self.usage_wanted.each.then(|| self.chat.reply.usage(&[news.usage]));
         let chunk = |choice| {

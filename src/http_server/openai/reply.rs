@@ -56,6 +56,7 @@ pub fn finish(choice: &mut Value, reason: Option<&FinishReason>) {
     let (name, matched) = match reason {
         Some(FinishReason::StopToken(id)) => (json!("stop"), json!(id)),
         Some(FinishReason::StopString(text)) => (json!("stop"), json!(text)),
+        Some(FinishReason::Grammar) => (json!("stop"), Value::Null),
         Some(FinishReason::Length(_)) => (json!("length"), Value::Null),
         // On request, that is: all other aborts are errors, and no choice ends with them.
         Some(FinishReason::Abort { .. }) => (json!("abort"), Value::Null),

@@ -66,7 +66,7 @@ pub async fn tokenize(
         (None, Some(messages)) => {
             let chat = ChatBody { messages: Some(messages), ..ChatBody::default() };
             let extra = body.chat_template_kwargs.unwrap_or_default();
-            let tokens = chat_tokens(&model, render(Arc::clone(&model), chat.messages()?, extra).await?)?;
+            let tokens = chat_tokens(&model, render(Arc::clone(&model), chat.messages()?, Vec::new(), extra).await?)?;
             (json!(tokens), json!(tokens.len()))
         }
         (Some(_), Some(_)) => return Err(ApiError::invalid("prompt", "give prompt or messages, not both")),

@@ -110,6 +110,38 @@ pub struct MetaInfo {
     pub logprobs: Map<String, Value>,
 }
 
+/// Calls that were found in a text.
+#[derive(Debug, JsonSchema, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ParsedCalls {
+    /// What is said beside them.
+    pub normal_text: String,
+    /// In their order.
+    pub calls: Vec<ParsedCall>,
+}
+
+/// A call that was found in a text.
+#[derive(Debug, JsonSchema, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ParsedCall {
+    /// Its place among the calls.
+    pub tool_index: u32,
+    /// What is called.
+    pub name: String,
+    /// JSON, as the model wrote it.
+    pub parameters: String,
+}
+
+/// A text in two parts.
+#[derive(Debug, JsonSchema, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SeparatedReasoning {
+    /// What was thought.
+    pub reasoning_text: String,
+    /// What is said.
+    pub text: String,
+}
+
 /// Who is here.
 #[derive(Debug, JsonSchema, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -3,9 +3,16 @@
 use super::super::PageId;
 use super::super::kernels::prefetch::prefetch;
 use super::KvLayer;
+use crate::io_struct::KvCacheDtype;
 
-/// How far ahead of their use keys and values are asked for. They are read in a fraction of the time that memory takes.
-pub(super) const PAGES_AHEAD: usize = 4;
+/// How far ahead of their use keys and values are asked for, in pages. They are read in a fraction of the time that memory
+/// takes, bytes in a smaller one.
+const fn pages_ahead(dtype: KvCacheDtype) -> usize {
+    match dtype {
+        KvCacheDtype::F16 => 4,
+        KvCacheDtype::Int8 => 16,
+    }
+}
 
 /// Pages of one sequence at one head: their keys are read one after the other, then their values, then the keys of the
 /// next ones.
@@ -19,27 +26,34 @@ pub(super) struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
+    #[inline(always)]
+    fn ahead(self) -> usize {
+        pages_ahead(self.kv.shape().dtype)
+    }
+
     /// Asks for the first keys.
     #[inline(always)]
     pub(super) fn begin(self) {
-        self.ids.iter().take(PAGES_AHEAD).for_each(|id| prefetch(self.kv.keys(self.head, *id)));
+        self.ids.iter().take(self.ahead()).for_each(|id| prefetch(self.kv.keys(self.head, *id)));
     }
 
     /// What is read so many pages after the keys of the page at `place`: other keys or, beyond the last ones, values.
     #[inline(always)]
     pub(super) fn behind_keys(self, place: usize) -> &'a [u8] {
-        match self.ids.get(place + PAGES_AHEAD) {
+        match self.ids.get(place + self.ahead()) {
             Some(id) => self.kv.keys(self.head, *id),
-            None => self.ids.get(place + PAGES_AHEAD - self.ids.len()).map_or(&[], |id| self.kv.values(self.head, *id)),
+            None => {
+                self.ids.get(place + self.ahead() - self.ids.len()).map_or(&[], |id| self.kv.values(self.head, *id))
+            }
         }
     }
 
     /// What is read so many pages after the values of the page at `place`: other values or, beyond the last ones, keys.
     #[inline(always)]
     pub(super) fn behind_values(self, place: usize) -> &'a [u8] {
-        match self.ids.get(place + PAGES_AHEAD) {
+        match self.ids.get(place + self.ahead()) {
             Some(id) => self.kv.values(self.head, *id),
-            None => self.next.get(place + PAGES_AHEAD - self.ids.len()).map_or(&[], |id| self.kv.keys(self.head, *id)),
+            None => self.next.get(place + self.ahead() - self.ids.len()).map_or(&[], |id| self.kv.keys(self.head, *id)),
         }
     }
 }

@@ -48,7 +48,7 @@ pub fn load(folder: &Path, options: &EncoderOptions) -> Result<Box<dyn ModelRunn
     let task = ModelTask::Embed { dimensions: number(config.hidden_size), normalised: config.pooling.normalise };
     let info = ModelInfo {
         source: ModelSource::Folder(folder.to_owned()),
-        name: name(folder),
+        name: folder_name(folder),
         architecture: "bert".to_owned(),
         task,
         vocab_size: number(config.vocab_size),
@@ -65,7 +65,7 @@ pub fn load(folder: &Path, options: &EncoderOptions) -> Result<Box<dyn ModelRunn
 }
 
 /// What the folder is called; a folder that is called `model` says less than the one around it.
-fn name(folder: &Path) -> String {
+pub(in crate::model_runner) fn folder_name(folder: &Path) -> String {
     let names = folder.ancestors().filter_map(|path| path.file_name()).filter_map(|name| name.to_str());
     names.into_iter().find(|name| *name != "model").unwrap_or("model").to_owned()
 }
@@ -81,7 +81,7 @@ mod tests {
     #[test]
     fn names() {
         for (folder, want) in [("/a/all-MiniLM/model", "all-MiniLM"), ("bge", "bge"), ("/", "model")] {
-            assert_eq!(name(Path::new(folder)), want);
+            assert_eq!(folder_name(Path::new(folder)), want);
         }
     }
 }

@@ -9,9 +9,10 @@ mod blocks;
 use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{Device, Error, Result};
 use half::{bf16, f16};
+use rayon::prelude::*;
 
 use super::packed::{PackedLinear, Tiles};
-use super::tiles::{ByteTile, Element, FiveTile, FloatTile, NibbleTile};
+use super::tiles::{ByteTile, Element, FiveTile, FloatTile, NibbleTile, Tile};
 use super::{BLOCK, LANES};
 use blocks::Block;
 
@@ -90,13 +91,13 @@ fn unpack(tensor: &QTensor) -> Result<Weights> {
     let data = tensor.data()?;
     let quants = |width, blocks| Ok(Weights::Quants(width, blocks));
     match tensor.dtype() {
-        GgmlDType::Q4_0 => quants(Width::Four, data.as_chunks().0.iter().map(Block::from_q4_0).collect()),
-        GgmlDType::Q4_1 => quants(Width::Four, data.as_chunks().0.iter().map(Block::from_q4_1).collect()),
-        GgmlDType::Q4K => quants(Width::Four, data.as_chunks().0.iter().flat_map(Block::from_q4_k).collect()),
-        GgmlDType::Q5_0 => quants(Width::Five, data.as_chunks().0.iter().map(Block::from_q5_0).collect()),
-        GgmlDType::Q5_1 => quants(Width::Five, data.as_chunks().0.iter().map(Block::from_q5_1).collect()),
-        GgmlDType::Q5K => quants(Width::Five, data.as_chunks().0.iter().flat_map(Block::from_q5_k).collect()),
-        GgmlDType::Q8_0 => quants(Width::Eight, data.as_chunks().0.iter().map(Block::from_q8_0).collect()),
+        GgmlDType::Q4_0 => quants(Width::Four, data.as_chunks().0.par_iter().map(Block::from_q4_0).collect()),
+        GgmlDType::Q4_1 => quants(Width::Four, data.as_chunks().0.par_iter().map(Block::from_q4_1).collect()),
+        GgmlDType::Q4K => quants(Width::Four, data.as_chunks().0.par_iter().flat_map_iter(Block::from_q4_k).collect()),
+        GgmlDType::Q5_0 => quants(Width::Five, data.as_chunks().0.par_iter().map(Block::from_q5_0).collect()),
+        GgmlDType::Q5_1 => quants(Width::Five, data.as_chunks().0.par_iter().map(Block::from_q5_1).collect()),
+        GgmlDType::Q5K => quants(Width::Five, data.as_chunks().0.par_iter().flat_map_iter(Block::from_q5_k).collect()),
+        GgmlDType::Q8_0 => quants(Width::Eight, data.as_chunks().0.par_iter().map(Block::from_q8_0).collect()),
         GgmlDType::F16 => Ok(Weights::F16(data.as_chunks().0.iter().copied().map(f16::from_le_bytes).collect())),
         GgmlDType::BF16 => Ok(Weights::BF16(data.as_chunks().0.iter().copied().map(bf16::from_le_bytes).collect())),
         GgmlDType::F32 => Ok(Weights::F32(data.as_chunks().0.iter().copied().map(f32::from_le_bytes).collect())),
@@ -165,19 +166,18 @@ impl Weights {
 }
 
 /// Transposes rows of blocks into tiles.
-fn tiles<T: Copy>(blocks: &[Block], width: usize, empty: T, set: impl Fn(&mut T, usize, &Block)) -> Vec<T> {
-    let rows: Vec<&[Block]> = blocks.chunks_exact(width).collect();
-    let mut tiles = Vec::with_capacity(rows.len().div_ceil(LANES) * width);
-    for rows in rows.chunks(LANES) {
-        for block in 0..width {
+fn tiles<T: Tile>(blocks: &[Block], width: usize, empty: T, set: impl Fn(&mut T, usize, &Block) + Sync) -> Vec<T> {
+    let stripes = blocks.par_chunks(LANES * width).map(|rows| {
+        let tile = |block| {
             let mut tile = empty;
-            for (lane, row) in rows.iter().enumerate() {
+            for (lane, row) in rows.chunks_exact(width).enumerate() {
                 set(&mut tile, lane, &row[block]);
             }
-            tiles.push(tile);
-        }
-    }
-    tiles
+            tile
+        };
+        (0..width).map(tile).collect::<Vec<_>>()
+    });
+    stripes.collect::<Vec<_>>().concat()
 }
 
 /// Transposes rows of floats into tiles.

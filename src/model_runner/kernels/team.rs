@@ -6,11 +6,12 @@ pub mod cores;
 use std::any::Any;
 use std::cell::{Cell, UnsafeCell};
 use std::hint;
-use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle, Thread};
+
+use cores::stay_on;
 
 /// Work below this is done before another thread has even noticed it. In steps of a kernel.
 const WORTH_SHARING: usize = 4096;
@@ -31,8 +32,9 @@ const OPEN: usize = 1 << (usize::BITS - 1);
 pub struct Team {
     shared: Arc<Shared>,
     members: Vec<Member>,
-    /// Not `Sync`: jobs are given one after the other, and a job cannot give another one.
-    one_caller: PhantomData<Cell<()>>,
+    /// Where the caller is to stay, once it has given its first job. Not `Sync`: jobs are given one after the other, and a
+    /// job cannot give another one.
+    caller: Cell<Option<u32>>,
 }
 
 struct Member {
@@ -67,6 +69,13 @@ impl Team {
     /// A team of `threads`, the caller among them.
     #[must_use]
     pub fn new(threads: usize) -> Self {
+        Self::on(threads, &[])
+    }
+
+    /// A team of which each stays on a processor of its own, the caller on the first of `processors`. Those for whom there
+    /// is none go where the system puts them.
+    #[must_use]
+    pub fn on(threads: usize, processors: &[u32]) -> Self {
         let others = threads.saturating_sub(1);
         let shared = Arc::new(Shared {
             epoch: AtomicUsize::new(0),
@@ -76,8 +85,9 @@ impl Team {
             panic: Mutex::new(None),
             is_over: AtomicBool::new(false),
         });
-        let members = (0..others).filter_map(|member| Member::spawn(member, &shared)).collect();
-        Self { shared, members, one_caller: PhantomData }
+        let place = |thread: usize| processors.get(thread).copied();
+        let members = (0..others).filter_map(|member| Member::spawn(member, &shared, place(member + 1))).collect();
+        Self { shared, members, caller: Cell::new(place(0)) }
     }
 
     /// Threads, the caller among them.
@@ -112,6 +122,9 @@ impl Team {
 
     /// Lets everybody run `job` at the same time; returns when all who began have ended.
     fn run(&self, job: &(dyn Fn() + Sync + '_)) {
+        if let Some(processor) = self.caller.take() {
+            stay_on(processor);
+        }
         {
             let closing = CloseOnDrop(&self.shared);
             self.shared.open(job);
@@ -150,10 +163,14 @@ impl Drop for Team {
 
 impl Member {
     /// `None` if the system refuses another thread; the team is smaller then.
-    fn spawn(number: usize, shared: &Arc<Shared>) -> Option<Self> {
+    fn spawn(number: usize, shared: &Arc<Shared>, processor: Option<u32>) -> Option<Self> {
         let shared = Arc::clone(shared);
         let name = format!("forward-{}", number + 1);
-        let handle = thread::Builder::new().name(name).spawn(move || shared.serve(number)).ok()?;
+        let handle = thread::Builder::new().name(name).spawn(move || {
+            processor.into_iter().for_each(stay_on);
+            shared.serve(number);
+        });
+        let handle = handle.ok()?;
         Some(Self { thread: handle.thread().clone(), handle: Some(handle) })
     }
 }

@@ -11,7 +11,7 @@ use super::{Activations, BLOCK, LANES, Lanes};
 pub(super) type Accumulators<L, const M: usize> = [<L as Lanes>::Floats; M];
 
 /// A tile of any format.
-pub(super) trait Tile: Pod + Sync {
+pub(super) trait Tile: Pod + Send + Sync {
     /// Adds its product with 32 columns of `M` rows of `x`. The order of all roundings is the same for every `M`.
     fn add_product<L: Lanes, const M: usize>(
         &self,
@@ -82,7 +82,7 @@ plain!(
 );
 
 /// What the tiles of few bits have in common.
-trait QuantTile: Pod + Sync {
+trait QuantTile: Pod + Send + Sync {
     /// The planes, ordered as the words of an activation block.
     fn planes<L: Lanes>(&self) -> [L::Bytes; BLOCK / 4];
     /// The dot product for this range of `q`.
@@ -207,7 +207,7 @@ fn nibble(planes: &[[u8; 4 * LANES]; 4], row: usize, column: usize) -> u8 {
 }
 
 /// A float of some width.
-pub(super) trait Element: Pod + Sync {
+pub(super) trait Element: Pod + Send + Sync {
     /// In single precision.
     fn widen<L: Lanes>(values: &[Self; LANES]) -> L::Floats;
     /// In single precision.

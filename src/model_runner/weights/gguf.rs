@@ -9,6 +9,7 @@ use candle_core::quantized::QTensor;
 use candle_core::quantized::gguf_file::{Content, TensorInfo, Value};
 
 use super::LoadError;
+use super::tensors::TensorFile;
 
 /// An open file with a checked header.
 pub struct GgufFile {
@@ -145,6 +146,28 @@ impl GgufFile {
             }
         }
         Ok(())
+    }
+}
+
+impl TensorFile for GgufFile {
+    fn shape(&self, name: &str) -> Option<&[usize]> {
+        self.tensor_info(name).map(|info| info.shape.dims())
+    }
+
+    fn read(&mut self, name: &str, shape: &[usize]) -> Result<QTensor, LoadError> {
+        self.tensor(name, shape)
+    }
+
+    fn names(&self) -> Vec<&str> {
+        self.content.tensor_infos.keys().map(String::as_str).collect()
+    }
+
+    fn bad(&self, name: &str, message: String) -> LoadError {
+        self.bad_tensor(name, message)
+    }
+
+    fn refuse(&self, feature: String) -> LoadError {
+        self.unsupported(feature)
     }
 }
 

@@ -2,52 +2,188 @@
 
 use candle_core::quantized::gguf_file::Value;
 
+use super::family::Family;
 use super::gguf::GgufFile;
 use super::{LoadError, LoadOptions};
 use crate::io_struct::TokenId;
+use crate::model_runner::decoder::DecoderConfig;
+use crate::model_runner::decoder::rope::{RopeConfig, RopeScaling, Yarn};
 use crate::model_runner::kernels::{BLOCK, LANES};
-use crate::model_runner::llama::LlamaConfig;
 
 /// Base of the rotation where a file does not name one, as in llama.cpp.
-const DEFAULT_ROPE_BASE: f32 = 10_000.0;
+pub(super) const DEFAULT_ROPE_BASE: f32 = 10_000.0;
 
 /// Keys that name a token at which a turn ends.
 const EOS_KEYS: [&str; 3] =
     ["tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"];
 
-/// The configuration of a llama.
-pub(super) fn read(file: &GgufFile, options: &LoadOptions) -> Result<LlamaConfig, LoadError> {
-    refuse_unsupported(file)?;
-    let head_count = positive(file, "llama.attention.head_count")?;
-    let embedding_length = multiple(file, "llama.embedding_length", BLOCK)?;
-    let (head_count_kv, head_dim) = heads(file, head_count, embedding_length)?;
-    let rope_dim = file.integer("llama.rope.dimension_count")?.unwrap_or(head_dim);
-    if rope_dim > head_dim || !rope_dim.is_multiple_of(2) || rope_dim == 0 {
-        let message = format!("{rope_dim} is not an even part of the head's {head_dim} dimensions");
-        return Err(file.bad_metadata("llama.rope.dimension_count", message));
+/// The configuration of a decoder whose keys begin with `architecture`.
+pub(super) fn read(
+    file: &GgufFile,
+    architecture: &str,
+    family: Family,
+    options: &LoadOptions,
+) -> Result<DecoderConfig, LoadError> {
+    Hparams { file, architecture }.config(family, options)
+}
+
+/// A file, and what its keys begin with.
+struct Hparams<'a> {
+    file: &'a GgufFile,
+    architecture: &'a str,
+}
+
+impl Hparams<'_> {
+    fn config(&self, family: Family, options: &LoadOptions) -> Result<DecoderConfig, LoadError> {
+        self.refuse_unsupported()?;
+        let head_count = self.positive("attention.head_count")?;
+        let embedding_length = self.multiple("embedding_length", BLOCK)?;
+        let (head_count_kv, head_dim) = self.heads(head_count, embedding_length)?;
+        let rms_eps = self.required_float("attention.layer_norm_rms_epsilon")?;
+        if rms_eps < 0.0 {
+            return Err(self.bad("attention.layer_norm_rms_epsilon", format!("{rms_eps} is negative")));
+        }
+        Ok(DecoderConfig {
+            block_count: self.positive("block_count")?,
+            embedding_length,
+            feed_forward_length: self.multiple("feed_forward_length", BLOCK)?,
+            head_count,
+            head_count_kv,
+            head_dim,
+            rope: self.rope(family, head_dim)?,
+            rms_eps,
+            context_length: self.context_length(options)?,
+            kv_cache_dtype: options.kv_cache_dtype,
+        })
     }
-    let rope_freq_base = file.float("llama.rope.freq_base")?.unwrap_or(DEFAULT_ROPE_BASE);
-    if rope_freq_base < 1.0 {
-        return Err(file.bad_metadata("llama.rope.freq_base", format!("{rope_freq_base} is below 1")));
+
+    /// What would give wrong answers if it were passed over.
+    fn refuse_unsupported(&self) -> Result<(), LoadError> {
+        match self.integer("expert_count")?.unwrap_or(0) {
+            0 | 1 => Ok(()),
+            _ => Err(self.file.unsupported("a mixture of experts")),
+        }
     }
-    let eps_key = "llama.attention.layer_norm_rms_epsilon";
-    let rms_eps = file.float(eps_key)?.ok_or_else(|| file.bad_metadata(eps_key, "is missing"))?;
-    if rms_eps < 0.0 {
-        return Err(file.bad_metadata(eps_key, format!("{rms_eps} is negative")));
+
+    fn rope(&self, family: Family, head_dim: usize) -> Result<RopeConfig, LoadError> {
+        let dim = self.integer("rope.dimension_count")?.unwrap_or(head_dim);
+        if dim > head_dim || !dim.is_multiple_of(2) || dim == 0 {
+            let message = format!("{dim} is not an even part of the head's {head_dim} dimensions");
+            return Err(self.bad("rope.dimension_count", message));
+        }
+        let base = self.float("rope.freq_base")?.unwrap_or(DEFAULT_ROPE_BASE);
+        if base < 1.0 {
+            return Err(self.bad("rope.freq_base", format!("{base} is below 1")));
+        }
+        Ok(RopeConfig { dim, pairs: family.gguf_pairs(), base, scaling: self.rope_scaling(base)? })
     }
-    Ok(LlamaConfig {
-        block_count: positive(file, "llama.block_count")?,
-        embedding_length,
-        feed_forward_length: multiple(file, "llama.feed_forward_length", BLOCK)?,
-        head_count,
-        head_count_kv,
-        head_dim,
-        rope_dim,
-        rope_freq_base,
-        rms_eps,
-        context_length: context_length(file, options)?,
-        kv_cache_dtype: options.kv_cache_dtype,
-    })
+
+    /// Files from before there were types have a linear factor alone.
+    fn rope_scaling(&self, base: f32) -> Result<RopeScaling, LoadError> {
+        let kind = match self.file.content().metadata.get(&self.key("rope.scaling.type")) {
+            None if self.float("rope.scale_linear")?.is_some() => {
+                return Ok(RopeScaling::Linear(self.stretch("rope.scale_linear")?));
+            }
+            None => return Ok(RopeScaling::None),
+            Some(Value::String(kind)) => kind.as_str(),
+            Some(_) => return Err(self.bad("rope.scaling.type", "is not a text".to_owned())),
+        };
+        match kind {
+            "none" => Ok(RopeScaling::None),
+            "linear" => Ok(RopeScaling::Linear(self.stretch("rope.scaling.factor")?)),
+            "yarn" => self.yarn(base).map(RopeScaling::Yarn),
+            other => Err(self.file.unsupported(format!("the rope scaling {other:?}"))),
+        }
+    }
+
+    /// As llama.cpp reads it: the attention factor of the file comes on top of the usual one.
+    fn yarn(&self, base: f32) -> Result<Yarn, LoadError> {
+        let factor = self.stretch("rope.scaling.factor")?;
+        let own = self.float("rope.scaling.attn_factor")?.unwrap_or(1.0);
+        let or = |key, default: f32| self.float(key).map(|value| value.unwrap_or(default));
+        let yarn = Yarn {
+            factor,
+            original_context: self.positive("rope.scaling.original_context_length")? as f32,
+            beta_fast: or("rope.scaling.yarn_beta_fast", Yarn::BETA_FAST)?,
+            beta_slow: or("rope.scaling.yarn_beta_slow", Yarn::BETA_SLOW)?,
+            attention_factor: own * Yarn::usual_attention_factor(factor),
+        };
+        yarn.check(base).map_err(|message| self.bad("rope.scaling.type", message))?;
+        Ok(yarn)
+    }
+
+    fn stretch(&self, key: &str) -> Result<f32, LoadError> {
+        let factor = self.required_float(key)?;
+        if factor < 1.0 { Err(self.bad(key, format!("{factor} is below 1"))) } else { Ok(factor) }
+    }
+
+    fn heads(&self, head_count: usize, embedding_length: usize) -> Result<(usize, usize), LoadError> {
+        let kv_key = "attention.head_count_kv";
+        let head_count_kv = self.integer(kv_key)?.unwrap_or(head_count);
+        if head_count_kv == 0 || !head_count.is_multiple_of(head_count_kv) {
+            return Err(self.bad(kv_key, format!("{head_count_kv} does not divide {head_count} heads")));
+        }
+        let head_dim = self.integer("attention.key_length")?.unwrap_or(embedding_length / head_count);
+        let value_length = self.integer("attention.value_length")?.unwrap_or(head_dim);
+        if value_length != head_dim {
+            let feature = format!("keys of {head_dim} and values of {value_length} dimensions");
+            return Err(self.file.unsupported(feature));
+        }
+        if !heads_fit(head_count, head_dim) {
+            return Err(self.file.unsupported(format!("{head_count} heads of {head_dim} dimensions")));
+        }
+        Ok((head_count_kv, head_dim))
+    }
+
+    /// No more than a sliding window, if there is one: up to there, it hides nothing.
+    fn context_length(&self, options: &LoadOptions) -> Result<usize, LoadError> {
+        let learnt = self.positive("context_length")?;
+        let window = self.integer("attention.sliding_window")?.filter(|window| *window > 0);
+        let available = window.map_or(learnt, |window| window.min(learnt));
+        match options.context_length {
+            Some(asked) if asked as usize > available => Err(self.file.context_too_long(asked, available)),
+            Some(asked) => Ok(asked as usize),
+            None => Ok(available),
+        }
+    }
+
+    fn positive(&self, key: &str) -> Result<usize, LoadError> {
+        match self.integer(key)? {
+            Some(0) => Err(self.bad(key, "is 0".to_owned())),
+            Some(value) => Ok(value),
+            None => Err(self.bad(key, "is missing".to_owned())),
+        }
+    }
+
+    fn multiple(&self, key: &str, of: usize) -> Result<usize, LoadError> {
+        let value = self.positive(key)?;
+        if value.is_multiple_of(of) { Ok(value) } else { Err(self.bad(key, format!("{value} is no multiple of {of}"))) }
+    }
+
+    fn integer(&self, key: &str) -> Result<Option<usize>, LoadError> {
+        self.file.integer(&self.key(key))
+    }
+
+    fn float(&self, key: &str) -> Result<Option<f32>, LoadError> {
+        self.file.float(&self.key(key))
+    }
+
+    fn required_float(&self, key: &str) -> Result<f32, LoadError> {
+        self.float(key)?.ok_or_else(|| self.bad(key, "is missing".to_owned()))
+    }
+
+    fn key(&self, key: &str) -> String {
+        format!("{}.{key}", self.architecture)
+    }
+
+    fn bad(&self, key: &str, message: String) -> LoadError {
+        self.file.bad_metadata(&self.key(key), message)
+    }
+}
+
+/// Whether the kernels can run so many heads of such a width.
+pub(super) fn heads_fit(head_count: usize, head_dim: usize) -> bool {
+    head_dim > 0 && head_dim.is_multiple_of(LANES) && (head_dim * head_count).is_multiple_of(BLOCK)
 }
 
 /// What the model is called, or else the name of its file.
@@ -62,60 +198,4 @@ pub(super) fn eos_token_ids(file: &GgufFile) -> Vec<TokenId> {
     ids.sort_unstable();
     ids.dedup();
     ids
-}
-
-/// What would give wrong answers if it were passed over.
-fn refuse_unsupported(file: &GgufFile) -> Result<(), LoadError> {
-    if file.integer("llama.expert_count")?.unwrap_or(0) > 1 {
-        return Err(file.unsupported("a mixture of experts"));
-    }
-    match file.content().metadata.get("llama.rope.scaling.type") {
-        None => Ok(()),
-        Some(Value::String(kind)) if kind == "none" => Ok(()),
-        Some(other) => Err(file.unsupported(format!("rope scaling {other:?}"))),
-    }
-}
-
-fn heads(file: &GgufFile, head_count: usize, embedding_length: usize) -> Result<(usize, usize), LoadError> {
-    let kv_key = "llama.attention.head_count_kv";
-    let head_count_kv = file.integer(kv_key)?.unwrap_or(head_count);
-    if head_count_kv == 0 || !head_count.is_multiple_of(head_count_kv) {
-        return Err(file.bad_metadata(kv_key, format!("{head_count_kv} does not divide {head_count} heads")));
-    }
-    let key_length = "llama.attention.key_length";
-    let head_dim = file.integer(key_length)?.unwrap_or(embedding_length / head_count);
-    let value_length = file.integer("llama.attention.value_length")?.unwrap_or(head_dim);
-    if value_length != head_dim {
-        return Err(file.unsupported(format!("keys of {head_dim} and values of {value_length} dimensions")));
-    }
-    if head_dim == 0 || !head_dim.is_multiple_of(LANES) || !(head_dim * head_count).is_multiple_of(BLOCK) {
-        return Err(file.unsupported(format!("{head_count} heads of {head_dim} dimensions")));
-    }
-    Ok((head_count_kv, head_dim))
-}
-
-fn context_length(file: &GgufFile, options: &LoadOptions) -> Result<usize, LoadError> {
-    let available = positive(file, "llama.context_length")?;
-    match options.context_length {
-        Some(asked) if asked as usize > available => Err(file.context_too_long(asked, available)),
-        Some(asked) => Ok(asked as usize),
-        None => Ok(available),
-    }
-}
-
-fn positive(file: &GgufFile, key: &str) -> Result<usize, LoadError> {
-    match file.integer(key)? {
-        Some(0) => Err(file.bad_metadata(key, "is 0")),
-        Some(value) => Ok(value),
-        None => Err(file.bad_metadata(key, "is missing")),
-    }
-}
-
-fn multiple(file: &GgufFile, key: &str, of: usize) -> Result<usize, LoadError> {
-    let value = positive(file, key)?;
-    if value.is_multiple_of(of) {
-        Ok(value)
-    } else {
-        Err(file.bad_metadata(key, format!("{value} is no multiple of {of}")))
-    }
 }

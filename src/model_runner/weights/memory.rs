@@ -3,10 +3,10 @@
 
 use super::LoadError;
 use crate::model_runner::PAGE_SIZE;
-use crate::model_runner::llama::LlamaConfig;
+use crate::model_runner::decoder::DecoderConfig;
 
 /// Refuses a pool that is larger than the machine. Where the system does not tell how large it is, anything goes.
-pub(super) fn check_kv_pool(config: &LlamaConfig, tokens: u32) -> Result<(), LoadError> {
+pub(super) fn check_kv_pool(config: &DecoderConfig, tokens: u32) -> Result<(), LoadError> {
     let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let pages = u64::from(tokens).div_ceil(PAGE_SIZE as u64);
     let layer = (config.kv_shape().page_bytes() as u64).saturating_mul(pages);

@@ -1,4 +1,4 @@
-//! All tensors of a llama, read one after the other and repacked as they come.
+//! All tensors of a decoder, read one after the other and repacked as they come.
 
 use std::collections::HashSet;
 
@@ -6,62 +6,214 @@ use candle_core::Device;
 use candle_core::quantized::QTensor;
 
 use super::LoadError;
+use super::family::Family;
 use super::gguf::{GgufFile, plain};
+use super::safetensors::Shards;
+use crate::model_runner::decoder::{DecoderConfig, DecoderWeights, HeadNorms, LayerWeights};
 use crate::model_runner::kernels::PackedLinear;
-use crate::model_runner::llama::{LayerWeights, LlamaConfig, LlamaWeights};
 
-/// Reads the weights. The head is the embedding where the file has no other.
-pub(super) fn read(file: &mut GgufFile, config: &LlamaConfig) -> Result<LlamaWeights, LoadError> {
-    let mut reader = Reader { file, used: HashSet::new() };
-    let width = config.embedding_length;
-    let vocab_size = reader.rows_of("token_embd.weight")?;
-    let embedding = reader.matrix("token_embd.weight", [vocab_size, width])?;
-    let head = match reader.file.tensor_info("output.weight") {
-        Some(_) => Some(reader.matrix("output.weight", [vocab_size, width])?),
-        None => None,
-    };
-    let norm = reader.vector("output_norm.weight", width)?;
-    let rope_factors = reader.rope_factors(config)?;
-    let layers = (0..config.block_count).map(|layer| reader.layer(config, layer)).collect::<Result<_, _>>()?;
-    reader.refuse_unused()?;
-    Ok(LlamaWeights { embedding, head, norm, layers, rope_factors })
+/// A file, or several, with tensors under names.
+pub(super) trait TensorFile {
+    /// Rows first; `None`: there is no such tensor.
+    fn shape(&self, name: &str) -> Option<&[usize]>;
+
+    /// Reads one tensor of the expected shape.
+    ///
+    /// # Errors
+    /// It is missing, of another shape, or cannot be read.
+    fn read(&mut self, name: &str, shape: &[usize]) -> Result<QTensor, LoadError>;
+
+    /// All names.
+    fn names(&self) -> Vec<&str>;
+
+    /// A refusal that names a tensor.
+    fn bad(&self, name: &str, message: String) -> LoadError;
+
+    /// A refusal that names a feature.
+    fn refuse(&self, feature: String) -> LoadError;
+}
+
+/// Where a folder's output head is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Head {
+    /// It is the embedding, whatever else the file holds.
+    Tied,
+    /// It is a tensor of its own.
+    Own,
+    /// It is a tensor of its own if there is one.
+    Either,
+}
+
+/// What the parts of a decoder are called, `.weight` and `.bias` left out.
+struct Names {
+    embedding: &'static str,
+    norm: &'static str,
+    head: &'static str,
+    /// In front of the number of a layer.
+    layer: &'static str,
+    attention_norm: &'static str,
+    query: &'static str,
+    key: &'static str,
+    value: &'static str,
+    query_norm: &'static str,
+    key_norm: &'static str,
+    attention_output: &'static str,
+    ffn_norm: &'static str,
+    ffn_gate: &'static str,
+    ffn_up: &'static str,
+    ffn_down: &'static str,
+}
+
+const GGUF: Names = Names {
+    embedding: "token_embd",
+    norm: "output_norm",
+    head: "output",
+    layer: "blk",
+    attention_norm: "attn_norm",
+    query: "attn_q",
+    key: "attn_k",
+    value: "attn_v",
+    query_norm: "attn_q_norm",
+    key_norm: "attn_k_norm",
+    attention_output: "attn_output",
+    ffn_norm: "ffn_norm",
+    ffn_gate: "ffn_gate",
+    ffn_up: "ffn_up",
+    ffn_down: "ffn_down",
+};
+
+const FOLDER: Names = Names {
+    embedding: "model.embed_tokens",
+    norm: "model.norm",
+    head: "lm_head",
+    layer: "model.layers",
+    attention_norm: "input_layernorm",
+    query: "self_attn.q_proj",
+    key: "self_attn.k_proj",
+    value: "self_attn.v_proj",
+    query_norm: "self_attn.q_norm",
+    key_norm: "self_attn.k_norm",
+    attention_output: "self_attn.o_proj",
+    ffn_norm: "post_attention_layernorm",
+    ffn_gate: "mlp.gate_proj",
+    ffn_up: "mlp.up_proj",
+    ffn_down: "mlp.down_proj",
+};
+
+/// A GGUF file's own divisors of the rotation frequencies.
+const ROPE_FACTORS: &str = "rope_freqs.weight";
+
+/// Reads the weights of a GGUF file, and the divisors of its rotation frequencies if it has them. The head is the
+/// embedding where the file has no other.
+pub(super) fn read_gguf(
+    file: &mut GgufFile,
+    config: &DecoderConfig,
+    family: Family,
+) -> Result<(DecoderWeights, Option<Vec<f32>>), LoadError> {
+    let mut reader = Reader { file, names: &GGUF, family, used: HashSet::new() };
+    let vocab_size = reader.rows_of(&weight(GGUF.embedding))?;
+    let weights = reader.decoder(config, vocab_size, Head::Either)?;
+    let factors = reader.rope_factors(config)?;
+    reader.refuse_unused(|_| false)?;
+    Ok((weights, factors))
+}
+
+/// Reads the weights of a folder.
+pub(super) fn read_folder(
+    shards: &mut Shards,
+    config: &DecoderConfig,
+    family: Family,
+    vocab_size: usize,
+    head: Head,
+) -> Result<DecoderWeights, LoadError> {
+    let mut reader = Reader { file: shards, names: &FOLDER, family, used: HashSet::new() };
+    let weights = reader.decoder(config, vocab_size, head)?;
+    // Old files hold the rotation frequencies too, and those with a tied head a copy of the embedding.
+    reader.refuse_unused(|name| {
+        name.ends_with(".rotary_emb.inv_freq") || (head == Head::Tied && name == weight(FOLDER.head))
+    })?;
+    Ok(weights)
+}
+
+fn weight(name: &str) -> String {
+    format!("{name}.weight")
 }
 
 struct Reader<'a> {
-    file: &'a mut GgufFile,
+    file: &'a mut dyn TensorFile,
+    names: &'static Names,
+    family: Family,
     used: HashSet<String>,
 }
 
 impl Reader<'_> {
-    fn layer(&mut self, config: &LlamaConfig, layer: usize) -> Result<LayerWeights, LoadError> {
-        let name = |part: &str| format!("blk.{layer}.{part}.weight");
+    fn decoder(&mut self, config: &DecoderConfig, vocab_size: usize, head: Head) -> Result<DecoderWeights, LoadError> {
+        let (width, names) = (config.embedding_length, self.names);
+        let embedding = self.matrix(&weight(names.embedding), [vocab_size, width])?;
+        let own = weight(names.head);
+        let head = match head {
+            Head::Tied => None,
+            Head::Either if self.file.shape(&own).is_none() => None,
+            Head::Own | Head::Either => Some(self.matrix(&own, [vocab_size, width])?),
+        };
+        let norm = self.vector(&weight(names.norm), width)?;
+        let layers = (0..config.block_count).map(|layer| self.layer(config, layer)).collect::<Result<_, _>>()?;
+        Ok(DecoderWeights { embedding, head, norm, layers })
+    }
+
+    fn layer(&mut self, config: &DecoderConfig, layer: usize) -> Result<LayerWeights, LoadError> {
+        let names = self.names;
+        let name = |part: &str| weight(&format!("{}.{layer}.{part}", names.layer));
         let (width, ffn) = (config.embedding_length, config.feed_forward_length);
         let (queries, kv) = (config.query_width(), config.kv_width());
         Ok(LayerWeights {
-            attention_norm: self.vector(&name("attn_norm"), width)?,
+            attention_norm: self.vector(&name(names.attention_norm), width)?,
             qkv: self.stacked(&[
-                (name("attn_q"), [queries, width]),
-                (name("attn_k"), [kv, width]),
-                (name("attn_v"), [kv, width]),
+                (name(names.query), [queries, width]),
+                (name(names.key), [kv, width]),
+                (name(names.value), [kv, width]),
             ])?,
-            attention_output: self.matrix(&name("attn_output"), [width, queries])?,
-            ffn_norm: self.vector(&name("ffn_norm"), width)?,
-            ffn_gate_up: self.stacked(&[(name("ffn_gate"), [ffn, width]), (name("ffn_up"), [ffn, width])])?,
-            ffn_down: self.matrix(&name("ffn_down"), [width, ffn])?,
+            qkv_bias: self.bias(config, layer)?,
+            head_norms: self.head_norms(config, layer)?,
+            attention_output: self.matrix(&name(names.attention_output), [width, queries])?,
+            ffn_norm: self.vector(&name(names.ffn_norm), width)?,
+            ffn_gate_up: self.stacked(&[(name(names.ffn_gate), [ffn, width]), (name(names.ffn_up), [ffn, width])])?,
+            ffn_down: self.matrix(&name(names.ffn_down), [width, ffn])?,
         })
     }
 
+    /// Of queries, keys and values: all three or none.
+    fn bias(&mut self, config: &DecoderConfig, layer: usize) -> Result<Option<Vec<f32>>, LoadError> {
+        let name = |part: &str| format!("{}.{layer}.{part}.bias", self.names.layer);
+        let names = [self.names.query, self.names.key, self.names.value].map(name);
+        if !self.family.has_bias() && names.iter().all(|name| self.file.shape(name).is_none()) {
+            return Ok(None);
+        }
+        let widths = [config.query_width(), config.kv_width(), config.kv_width()];
+        let parts = names.iter().zip(widths).map(|(name, width)| self.vector(name, width));
+        Ok(Some(parts.collect::<Result<Vec<_>, _>>()?.concat()))
+    }
+
+    fn head_norms(&mut self, config: &DecoderConfig, layer: usize) -> Result<Option<HeadNorms>, LoadError> {
+        if !self.family.has_head_norms() {
+            return Ok(None);
+        }
+        let name = |part: &str| weight(&format!("{}.{layer}.{part}", self.names.layer));
+        let [query, key] = [self.names.query_norm, self.names.key_norm].map(name);
+        Ok(Some(HeadNorms { query: self.vector(&query, config.head_dim)?, key: self.vector(&key, config.head_dim)? }))
+    }
+
     fn rows_of(&self, name: &str) -> Result<usize, LoadError> {
-        let info = self.file.tensor_info(name).ok_or_else(|| self.file.bad_tensor(name, "is missing"))?;
-        match info.shape.dims() {
-            [rows, _] if *rows > 0 && u32::try_from(*rows).is_ok() => Ok(*rows),
-            dims => Err(self.file.bad_tensor(name, format!("has the shape {dims:?}, expected a matrix"))),
+        match self.file.shape(name) {
+            None => Err(self.file.bad(name, "is missing".to_owned())),
+            Some([rows, _]) if *rows > 0 && u32::try_from(*rows).is_ok() => Ok(*rows),
+            Some(dims) => Err(self.file.bad(name, format!("has the shape {dims:?}, expected a matrix"))),
         }
     }
 
     fn tensor(&mut self, name: &str, shape: &[usize]) -> Result<QTensor, LoadError> {
         self.used.insert(name.to_owned());
-        self.file.tensor(name, shape)
+        self.file.read(name, shape)
     }
 
     fn matrix(&mut self, name: &str, shape: [usize; 2]) -> Result<PackedLinear, LoadError> {
@@ -72,34 +224,33 @@ impl Reader<'_> {
         let tensors =
             parts.iter().map(|(name, shape)| self.tensor(name, shape)).collect::<Result<Vec<_>, LoadError>>()?;
         let packed = PackedLinear::pack(&tensors.iter().collect::<Vec<_>>());
-        packed.map_err(|error| self.file.bad_tensor(&parts[0].0, plain(error)))
+        packed.map_err(|error| self.file.bad(&parts[0].0, plain(error)))
     }
 
     fn vector(&mut self, name: &str, len: usize) -> Result<Vec<f32>, LoadError> {
         let tensor = self.tensor(name, &[len])?;
         let values = tensor.dequantize(&Device::Cpu).and_then(|tensor| tensor.to_vec1::<f32>());
-        values.map_err(|error| self.file.bad_tensor(name, plain(error)))
+        values.map_err(|error| self.file.bad(name, plain(error)))
     }
 
     /// Llama 3.1 and later stretch the rotation by a factor for each frequency.
-    fn rope_factors(&mut self, config: &LlamaConfig) -> Result<Option<Vec<f32>>, LoadError> {
-        let name = "rope_freqs.weight";
-        if self.file.tensor_info(name).is_none() {
+    fn rope_factors(&mut self, config: &DecoderConfig) -> Result<Option<Vec<f32>>, LoadError> {
+        if self.file.shape(ROPE_FACTORS).is_none() {
             return Ok(None);
         }
-        let factors = self.vector(name, config.rope_dim / 2)?;
+        let factors = self.vector(ROPE_FACTORS, config.rope.dim / 2)?;
         if factors.iter().all(|factor| factor.is_finite() && *factor > 0.0) {
             Ok(Some(factors))
         } else {
-            Err(self.file.bad_tensor(name, "has factors that are not positive"))
+            Err(self.file.bad(ROPE_FACTORS, "has factors that are not positive".to_owned()))
         }
     }
 
     /// A tensor that nothing reads (a bias, say) means that the answers would be wrong.
-    fn refuse_unused(&self) -> Result<(), LoadError> {
-        let unused = self.file.content().tensor_infos.keys().filter(|name| !self.used.contains(*name)).min();
-        match unused {
-            Some(name) => Err(self.file.unsupported(format!("the tensor {name}"))),
+    fn refuse_unused(&self, is_harmless: impl Fn(&str) -> bool) -> Result<(), LoadError> {
+        let names = self.file.names().into_iter();
+        match names.filter(|name| !self.used.contains(*name) && !is_harmless(name)).min() {
+            Some(name) => Err(self.file.refuse(format!("the tensor {name}"))),
             None => Ok(()),
         }
     }

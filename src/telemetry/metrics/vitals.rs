@@ -106,6 +106,8 @@ pub struct Vitals {
     pub retractions: u64,
     /// Requests that had to give their places to others of higher priority, since the start of the engine.
     pub preemptions: u64,
+    /// How long the scheduler has waited for grammars and their masks, since the start of the engine.
+    pub grammar_wait: Duration,
     /// Requests and probes that this frontend waits for.
     pub request_table: u64,
     /// Requests and probes whose hops are being kept.
@@ -151,6 +153,7 @@ impl Default for Vitals {
             ipc_to_frontend: 0,
             retractions: 0,
             preemptions: 0,
+            grammar_wait: Duration::ZERO,
             request_table: 0,
             flights: 0,
             paused: false,

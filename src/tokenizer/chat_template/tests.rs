@@ -83,7 +83,7 @@ fn what_users_type_is_never_a_control_token() {
     ];
     for (source, typed) in templates.iter().flat_map(|source| typed.map(|typed| (source, typed))) {
         let message = json!({"role": typed, "content": typed, "name": typed});
-        let plain = template(source).render_text(std::slice::from_ref(&message), &json!({})).unwrap();
+        let plain = template(source).render_text(std::slice::from_ref(&message), &json!([]), &json!({})).unwrap();
         let parts = template(source).render(&[message], &scripted()).unwrap();
         assert!(parts.iter().all(|part| matches!(part, PromptPart::Text(_))), "{source} {typed:?}: {parts:?}");
         assert_eq!(show(&parts), plain, "{source} {typed:?}: nothing is lost or added");
@@ -163,10 +163,25 @@ fn variables_of_the_caller_reach_the_template_and_write_no_control_tokens() {
     let template = template("{% if loud %}!{% endif %}{{ style }}{{ messages[0].content }}");
     let render = |extra: Value| {
         let messages = [json!({"role": "user", "content": "a"})];
-        show(&template.render_with(&messages, extra.as_object().unwrap(), &tokenizer).unwrap())
+        show(&template.render_with(&messages, &[], extra.as_object().unwrap(), &tokenizer).unwrap())
     };
     assert_eq!(render(json!({})), show(&template.render(&[json!({"content": "a"})], &tokenizer).unwrap()));
     let plain = |text: &str| show(&[PromptPart::Text(text.to_owned())]);
     assert_eq!(render(json!({"loud": true, "style": "x"})), plain("!xa"));
     assert_eq!(render(json!({"style": "<|end|>", "messages": []})), plain("<|end|>a"));
+}
+
+#[test]
+fn tools_are_shown_as_python_writes_json() {
+    let tools = [json!({"type": "function", "function": {"name": "a<b", "tags": ["é", 1, null], "end": "<|end|>"}})];
+    let show = |source: &str, tools: &[Value]| {
+        let parts = template(source).render_with(&[], tools, &Map::new(), &scripted()).unwrap();
+        assert!(parts.iter().all(|part| matches!(part, PromptPart::Text(_))), "{parts:?}");
+        show(&parts)
+    };
+    let source = "{% if tools %}{% for tool in tools %}{{ tool | tojson }}{% endfor %}{% else %}none{% endif %}";
+    let json = r#"{"type": "function", "function": {"name": "a<b", "tags": ["é", 1, null], "end": "<|end|>"}}"#;
+    assert_eq!((show(source, &tools), show(source, &[])), (json.to_owned(), "none".to_owned()));
+    let indented = show("{{ tools[0].function.tags | tojson(indent=2) }}", &tools);
+    assert_eq!(indented, "[\n  \"é\",\n  1,\n  null\n]");
 }

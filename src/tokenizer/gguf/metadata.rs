@@ -73,6 +73,19 @@ impl Metadata {
         self.list(key)?.iter().map(|value| integer(key, value)).collect()
     }
 
+    /// The list of fractions under `key`.
+    ///
+    /// # Errors
+    /// It is missing, or something in it is not a fraction.
+    pub fn floats(&self, key: &str) -> Result<Vec<f32>, TokenizerError> {
+        let float = |value: &Value| match *value {
+            Value::F32(n) => Ok(n),
+            Value::F64(n) => Ok(n as f32),
+            _ => Err(TokenizerError::Unsupported(format!("{key} holds something that is not a fraction"))),
+        };
+        self.list(key)?.iter().map(float).collect()
+    }
+
     /// The whole number under `key`, if the key is there.
     ///
     /// # Errors

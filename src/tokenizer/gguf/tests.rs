@@ -145,7 +145,8 @@ fn metadata_that_lies_is_refused() {
         assert!(error.contains(want), "{key}: {error}");
     };
     let text = |text: &str| Some(Value::String(text.to_owned()));
-    check("tokenizer.ggml.model", text("llama"), "only byte-level BPE");
+    check("tokenizer.ggml.model", text("t5"), "only byte-level BPE");
+    check("tokenizer.ggml.model", text("llama"), "user's own");
     check("tokenizer.ggml.model", None, "no tokenizer.ggml.model");
     check("tokenizer.ggml.pre", text("nosuch"), "'nosuch'");
     check("tokenizer.ggml.pre", text("default"), "'default'");
@@ -162,6 +163,49 @@ fn metadata_that_lies_is_refused() {
     check("tokenizer.ggml.merges", Some(strings(&["ab ab"])), "does not make a token");
     check("tokenizer.ggml.add_bos_token", Some(Value::U32(1)), "not a truth value");
     check("general.alignment", Some(Value::U32(0)), "malformed");
+}
+
+/// Pieces of a few letters, with scores and a byte.
+fn pieces(change: &[(&'static str, Value)]) -> Result<GgufTokenizer, TokenizerError> {
+    let scores = [0.0, 0.0, 0.0, 0.0, -3.0, -4.0, -1.0, -2.0, -9.0, -9.0, -9.0, -9.0];
+    let tokens = ["<unk>", "<s>", "</s>", "<0xC3>", "▁a", "▁ab", "ab", "bc", "▁", "a", "b", "c"];
+    let kinds = [2, 3, 3, 6, 1, 1, 1, 1, 1, 1, 1, 1];
+    let mut metadata = vec![
+        ("tokenizer.ggml.model", Value::String("llama".to_owned())),
+        ("tokenizer.ggml.tokens", strings(&tokens)),
+        ("tokenizer.ggml.token_type", Value::Array(kinds.map(Value::I32).to_vec())),
+        ("tokenizer.ggml.scores", Value::Array(scores.map(Value::F32).to_vec())),
+        ("tokenizer.ggml.bos_token_id", Value::U32(1)),
+    ];
+    for (key, value) in change {
+        metadata.retain(|(name, _)| name != key);
+        metadata.push((*key, value.clone()));
+    }
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    let pairs: Vec<(&str, &Value)> = metadata.iter().map(|(key, value)| (*key, value)).collect();
+    write(&mut file, &pairs, &[]).unwrap();
+    GgufTokenizer::open(file.path())
+}
+
+#[test]
+fn pieces_are_put_together_by_their_scores() {
+    let tokenizer = pieces(&[]).unwrap();
+    let check = |text: &str, want: &[u32]| {
+        assert_eq!(tokenizer.encode(text, ControlTokens::Parse).unwrap(), ids(want), "{text:?}");
+    };
+    check("abc", &[5, 11]); // ab is better than bc, and ▁ab than ▁a
+    check("bc", &[8, 7]);
+    check("a  c", &[4, 8, 8, 11]);
+    check("</s>a", &[2, 4]);
+    check("", &[]);
+    check("a\u{c0}", &[4]); // its second byte is no token: it is left out
+    assert_eq!(tokenizer.encode("</s>", ControlTokens::AsText).unwrap(), ids(&[8]));
+    assert_eq!(decode(&tokenizer, &ids(&[5, 3, 8])), b" ab\xc3 ");
+    assert_eq!(tokenizer.begin_of_text(), Some(TokenId(1)));
+    let as_is = pieces(&[("tokenizer.ggml.add_space_prefix", Value::Bool(false))]).unwrap();
+    assert_eq!(as_is.encode("bc", ControlTokens::Parse).unwrap(), ids(&[7]));
+    let short = pieces(&[("tokenizer.ggml.scores", Value::Array(vec![Value::F32(0.0)]))]);
+    assert!(short.err().unwrap().to_string().contains("12 tokens and 1 scores"));
 }
 
 #[test]

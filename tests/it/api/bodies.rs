@@ -168,29 +168,6 @@ async fn temperature_zero_is_greedy_whatever_else_is_asked() {
 }
 
 #[tokio::test]
-async fn output_that_cannot_be_constrained_is_refused() {
-    let server = Server::start_default().await;
-    let messages = json!([{"role": "user", "content": "a"}]);
-    let schema = json!({"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "nosuch"}}});
-    for format in [schema, json!({"type": "json_object"})] {
-        let body = json!({"model": "default", "messages": messages, "response_format": format});
-        let (status, error) = refused(&server, CHAT, body).await;
-        assert_eq!(status, 400);
-        assert!(error["message"].as_str().unwrap().contains("not supported"), "{error}");
-    }
-    for field in ["json_schema", "regex", "ebnf", "structural_tag"] {
-        let body = json!({"text": "a", "sampling_params": {field: "("}});
-        assert_eq!(refused(&server, GENERATE, body).await, (400, error_of(field)));
-    }
-}
-
-fn error_of(field: &str) -> Value {
-    json!({
-        "message": format!("{field} is not supported"), "type": "invalid_request_error", "param": field, "code": null
-    })
-}
-
-#[tokio::test]
 async fn an_echo_stands_in_front_of_the_completion() {
     let server = Server::start(&["--model", "scripted"]).await;
     let ask = json!({"prompt": "a b", "echo": true, "logprobs": 1, "max_tokens": 2, "ignore_eos": true});

@@ -70,7 +70,7 @@ async fn a_failure_in_the_middle_is_the_last_event() {
     state.push(GenerateOutput { finish_reason: abort(AbortKind::StepFailed), ..GenerateOutput::default() });
     expect![[r#"
         [0,"a",false]
-        {"error":{"code":null,"message":"why","param":null,"type":"server_error"}}
+        {"error":{"message":"why","type":"server_error","param":null,"code":null}}
         [DONE]
     "#]]
     .assert_eq(&read(stream_response(vec![stream, other], Plain)).await);

@@ -49,21 +49,21 @@ fn a_whole_answer() {
     };
     check(expect![[r#"
         {
-          "meta_info": {
-            "cached_tokens": 3,
-            "completion_tokens": 1,
-            "finish_reason": {
-              "length": 1,
-              "type": "length"
-            },
-            "id": "r",
-            "num_retractions": 0,
-            "prompt_tokens": 4
-          },
+          "text": "a",
           "output_ids": [
             97
           ],
-          "text": "a"
+          "meta_info": {
+            "id": "r",
+            "finish_reason": {
+              "type": "length",
+              "length": 1
+            },
+            "prompt_tokens": 4,
+            "completion_tokens": 1,
+            "cached_tokens": 3,
+            "num_retractions": 0
+          }
         }"#]]);
 }
 

@@ -5,7 +5,9 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::http_server::error::ApiError;
+use crate::http_server::openai::tools::{Tool, ToolFields, Tools};
 use crate::http_server::openai::{Delivery, StreamOptions};
+use crate::http_server::openapi::requests::TextOrObject;
 use crate::http_server::sampling::{self, MAX_TOP_LOGPROBS};
 use crate::tokenizer::chat_template::ROLES;
 
@@ -22,8 +24,12 @@ pub struct ChatBody {
     pub stream_options: Option<StreamOptions>,
     pub logprobs: Option<bool>,
     pub top_logprobs: Option<i64>,
-    pub tools: Option<Value>,
+    pub tools: Option<Vec<Tool>>,
+    #[schemars(with = "Option<TextOrObject>")]
     pub tool_choice: Option<Value>,
+    pub parallel_tool_calls: Option<bool>,
+    pub separate_reasoning: Option<bool>,
+    pub stream_reasoning: Option<bool>,
     pub functions: Option<Value>,
     pub function_call: Option<Value>,
     pub audio: Option<Value>,
@@ -47,7 +53,7 @@ pub struct Message {
     #[serde(default)]
     pub name: Option<String>,
     #[serde(default)]
-    pub tool_calls: Option<Value>,
+    pub tool_calls: Option<Vec<Value>>,
     #[serde(default)]
     pub tool_call_id: Option<String>,
 }
@@ -97,25 +103,27 @@ impl ChatBody {
         }
     }
 
-    /// Refuses what is asked for and cannot be had. Tools that must not be called are no demand.
+    /// The tools that may be called.
+    ///
+    /// # Errors
+    /// The field that is to blame.
+    pub fn take_tools(&mut self) -> Result<Option<Tools>, ApiError> {
+        let (tools, choice) = (self.tools.take(), self.tool_choice.take());
+        ToolFields { tools, choice, parallel: self.parallel_tool_calls }.check()
+    }
+
+    /// Refuses what is asked for and cannot be had. Functions that must not be called are no demand.
     ///
     /// # Errors
     /// The field.
     pub fn refuse_unsupported(&self) -> Result<(), ApiError> {
         let none = |choice: &Option<Value>| choice.as_ref().is_some_and(|choice| choice == "none");
-        let forced = |choice: &Option<Value>| {
-            choice.as_ref().is_some_and(|choice| !choice.is_null() && choice != "auto" && choice != "none")
-        };
-        let tools = if none(&self.tool_choice) { &None } else { &self.tools };
         let functions = if none(&self.function_call) { &None } else { &self.functions };
-        sampling::refuse([("tools", tools), ("functions", functions)])?;
-        for (name, choice) in [("tool_choice", &self.tool_choice), ("function_call", &self.function_call)] {
-            if forced(choice) {
-                let message = format!("{name} that forces a call is not supported; 'none' and 'auto' are");
-                return Err(ApiError::invalid(name, message));
-            }
-        }
+        let asks = |value: &&Value| !value.is_null() && *value != "auto" && *value != "none";
+        let asked = |value: &Option<Value>| value.as_ref().filter(asks).cloned();
         sampling::refuse([
+            ("functions", functions),
+            ("function_call", &asked(&self.function_call)),
             ("audio", &self.audio),
             ("prediction", &self.prediction),
             ("web_search_options", &self.web_search_options),
@@ -157,13 +165,22 @@ impl Message {
             message["name"] = name.into();
         }
         if let Some(calls) = self.tool_calls {
-            message["tool_calls"] = calls;
+            message["tool_calls"] = calls.into_iter().map(with_parsed_arguments).collect();
         }
         if let Some(id) = self.tool_call_id {
             message["tool_call_id"] = id.into();
         }
         Ok(message)
     }
+}
+
+/// Arguments are JSON in a string for clients, and an object for templates.
+fn with_parsed_arguments(mut call: Value) -> Value {
+    let parsed = call["function"]["arguments"].as_str().and_then(|text| serde_json::from_str::<Value>(text).ok());
+    if let Some(parsed) = parsed.filter(Value::is_object) {
+        call["function"]["arguments"] = parsed;
+    }
+    call
 }
 
 fn joined(parts: Vec<Part>, path: &str) -> Result<String, ApiError> {
@@ -202,11 +219,15 @@ mod tests {
             let parts = json!([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]);
             check(json!({"role": role, "content": parts, "refusal": null}), want);
         }
-        let calls = json!([{"id": "1"}]);
-        check(
-            json!({"role": "assistant", "content": null, "tool_calls": calls}),
-            json!({"role": "assistant", "content": "", "tool_calls": calls}),
-        );
+        let calls = |arguments: Value| json!([{"id": "1", "function": {"name": "f", "arguments": arguments}}]);
+        for (arguments, want) in
+            [(json!("{\"a\":1}"), json!({"a": 1})), (json!("{"), json!("{")), (json!({}), json!({}))]
+        {
+            check(
+                json!({"role": "assistant", "content": null, "tool_calls": calls(arguments)}),
+                json!({"role": "assistant", "content": "", "tool_calls": calls(want)}),
+            );
+        }
         check(json!({"role": "assistant"}), json!({"role": "assistant", "content": ""}));
         check(
             json!({"role": "tool", "content": "x", "tool_call_id": "1", "name": "n"}),
@@ -235,17 +256,11 @@ mod tests {
             let refused = body(asked.clone()).refuse_unsupported().err().and_then(|error| error.param);
             assert_eq!(refused.as_deref(), param, "{asked}");
         };
-        let tools = json!([{"type": "function"}]);
+        let functions = json!([{"name": "f"}]);
         check(json!({"tools": [], "tool_choice": "auto", "function_call": "auto", "functions": null}), None);
-        check(json!({"tools": tools, "tool_choice": "none", "audio": null}), None);
-        check(json!({"functions": tools, "function_call": "none"}), None);
-        check(json!({"tools": tools}), Some("tools"));
-        check(json!({"tools": tools, "tool_choice": "auto"}), Some("tools"));
-        check(json!({"functions": tools, "tool_choice": "none"}), Some("functions"));
-        check(json!({"tool_choice": "nosuch"}), Some("tool_choice"));
+        check(json!({"functions": functions, "function_call": "none", "audio": null}), None);
+        check(json!({"functions": functions, "tool_choice": "none"}), Some("functions"));
         check(json!({"web_search_options": {"x": 1}}), Some("web_search_options"));
-        check(json!({"tool_choice": "required"}), Some("tool_choice"));
-        check(json!({"tool_choice": {"type": "function", "function": {"name": "f"}}}), Some("tool_choice"));
         check(json!({"function_call": {"name": "f"}}), Some("function_call"));
         check(json!({"audio": {"voice": "x"}}), Some("audio"));
         check(json!({"lora_path": "x"}), Some("lora_path"));

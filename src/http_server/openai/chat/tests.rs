@@ -12,7 +12,7 @@ const NO_USAGE: UsageIn = UsageIn { last: false, each: false };
 
 fn chat(n: usize, logprobs: bool) -> Chat {
     let reply = Reply { id: "chatcmpl-r".to_owned(), created: 7, model: Arc::new(model()), n };
-    Chat { reply, logprobs }
+    Chat { reply, logprobs, plan: Plan::default() }
 }
 
 fn counted(output: GenerateOutput, prompt_tokens: u32, completion_tokens: u32) -> GenerateOutput {
@@ -25,10 +25,10 @@ async fn a_stream_says_the_role_first_and_the_usage_last() {
     state.push(counted(token(104, "hi", Some(FinishReason::StopToken(TokenId(256)))), 3, 2));
     let events = read(stream_response(vec![stream], ChatChunks::new(chat(1, false), 1, USAGE_LAST))).await;
     expect![[r#"
-        {"choices":[{"delta":{"content":"","role":"assistant"},"finish_reason":null,"index":0,"logprobs":null,"matched_stop":null}],"created":7,"id":"chatcmpl-r","model":"served","object":"chat.completion.chunk"}
-        {"choices":[{"delta":{"content":"hi"},"finish_reason":null,"index":0,"logprobs":null,"matched_stop":null}],"created":7,"id":"chatcmpl-r","model":"served","object":"chat.completion.chunk"}
-        {"choices":[{"delta":{},"finish_reason":"stop","index":0,"logprobs":null,"matched_stop":256}],"created":7,"id":"chatcmpl-r","model":"served","object":"chat.completion.chunk"}
-        {"choices":[],"created":7,"id":"chatcmpl-r","model":"served","object":"chat.completion.chunk","usage":{"completion_tokens":2,"prompt_tokens":3,"prompt_tokens_details":{"cached_tokens":0},"total_tokens":5}}
+        {"id":"chatcmpl-r","object":"chat.completion.chunk","created":7,"model":"served","choices":[{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null,"matched_stop":null}]}
+        {"id":"chatcmpl-r","object":"chat.completion.chunk","created":7,"model":"served","choices":[{"index":0,"delta":{"content":"hi"},"logprobs":null,"finish_reason":null,"matched_stop":null}]}
+        {"id":"chatcmpl-r","object":"chat.completion.chunk","created":7,"model":"served","choices":[{"index":0,"delta":{},"logprobs":null,"finish_reason":"stop","matched_stop":256}]}
+        {"id":"chatcmpl-r","object":"chat.completion.chunk","created":7,"model":"served","choices":[],"usage":{"prompt_tokens":3,"completion_tokens":2,"total_tokens":5,"prompt_tokens_details":{"cached_tokens":0}}}
         [DONE]
     "#]].assert_eq(&events);
 }
@@ -67,54 +67,54 @@ fn a_whole_answer() {
     let answer = chat(2, true).whole(vec![first, second]).unwrap();
     expect![[r#"
         {
+          "id": "chatcmpl-r",
+          "object": "chat.completion",
+          "created": 7,
+          "model": "served",
           "choices": [
             {
-              "finish_reason": "stop",
               "index": 0,
+              "message": {
+                "role": "assistant",
+                "content": "h"
+              },
               "logprobs": {
                 "content": [],
                 "refusal": null
               },
-              "matched_stop": 256,
-              "message": {
-                "content": "h",
-                "role": "assistant"
-              }
+              "finish_reason": "stop",
+              "matched_stop": 256
             },
             {
-              "finish_reason": "length",
               "index": 1,
+              "message": {
+                "role": "assistant",
+                "content": "h"
+              },
               "logprobs": {
                 "content": [
                   {
+                    "token": "h",
+                    "logprob": -0.5,
                     "bytes": [
                       104
                     ],
-                    "logprob": -0.5,
-                    "token": "h",
                     "top_logprobs": []
                   }
                 ],
                 "refusal": null
               },
-              "matched_stop": null,
-              "message": {
-                "content": "h",
-                "role": "assistant"
-              }
+              "finish_reason": "length",
+              "matched_stop": null
             }
           ],
-          "created": 7,
-          "id": "chatcmpl-r",
-          "model": "served",
-          "object": "chat.completion",
           "usage": {
-            "completion_tokens": 3,
             "prompt_tokens": 3,
+            "completion_tokens": 3,
+            "total_tokens": 6,
             "prompt_tokens_details": {
               "cached_tokens": 0
-            },
-            "total_tokens": 6
+            }
           }
         }"#]]
     .assert_eq(&format!("{answer:#}"));
@@ -129,7 +129,9 @@ fn a_failure_is_an_error_and_no_answer() {
 
 #[tokio::test]
 async fn a_model_without_template_has_no_chat() {
-    let error = render(Arc::new(model()), vec![json!({"role": "user", "content": "a"})], Map::new()).await.unwrap_err();
+    let error = render(Arc::new(model()), vec![json!({"role": "user", "content": "a"})], Vec::new(), Map::new())
+        .await
+        .unwrap_err();
     assert_eq!(error.status, StatusCode::BAD_REQUEST);
     assert!(error.message.contains("no chat template"), "{}", error.message);
 }

@@ -35,8 +35,8 @@ async fn a_stream_ends_with_usage_if_asked() {
     let events =
         read(stream_response(vec![stream], CompletionChunks { reply, choices, usage_wanted: USAGE_LAST })).await;
     expect![[r#"
-        {"choices":[{"finish_reason":"length","index":0,"logprobs":null,"matched_stop":null,"text":"h"}],"created":7,"id":"cmpl-r","model":"served","object":"text_completion"}
-        {"choices":[],"created":7,"id":"cmpl-r","model":"served","object":"text_completion","usage":{"completion_tokens":1,"prompt_tokens":1,"prompt_tokens_details":{"cached_tokens":1},"total_tokens":2}}
+        {"id":"cmpl-r","object":"text_completion","created":7,"model":"served","choices":[{"index":0,"text":"h","logprobs":null,"finish_reason":"length","matched_stop":null}]}
+        {"id":"cmpl-r","object":"text_completion","created":7,"model":"served","choices":[],"usage":{"prompt_tokens":1,"completion_tokens":1,"total_tokens":2,"prompt_tokens_details":{"cached_tokens":1}}}
         [DONE]
     "#]].assert_eq(&events);
 }

@@ -80,7 +80,7 @@ fn what_is_refused() {
     of(&[("layer_norm_eps", json!(-1.0))], expect!["FOLDER/config.json: layer_norm_eps is -1"]);
     of(
         &[("vocab_size", json!(-1))],
-        expect!["FOLDER/config.json: invalid value: integer `-1`, expected usize at line 1 column 251"],
+        expect!["FOLDER/config.json: invalid value: integer `-1`, expected usize at line 1 column 214"],
     );
     check(&[], &[], Some(41), expect!["a context length of 41 was asked for, FOLDER/config.json has 40 positions"]);
     let dense = ("modules.json", modules(&["Transformer", "Dense"]));

@@ -207,6 +207,13 @@ pub(super) const SIGNS: &[Sign<Vitals>] = &[
         read: |vitals| count(vitals.preemptions),
     },
     Sign {
+        name: "radiosonde_grammar_wait_time_seconds_total",
+        help: "Time that the scheduler waited for a grammar's token mask after a forward pass, or for a grammar to be \
+               compiled. Masks are made while the model computes; above a percent of the time, they hold every request up.",
+        kind: MetricType::COUNTER,
+        read: |vitals| vitals.grammar_wait.as_secs_f64(),
+    },
+    Sign {
         name: "radiosonde_request_table_size",
         help: "Requests and probes that this frontend waits for.",
         kind: MetricType::GAUGE,

@@ -2,13 +2,14 @@
 
 use super::super::PAGE_SIZE;
 use super::super::attention::kv_pool::KeyValue;
-use super::super::attention::{KvLayer, attend};
+use super::super::attention::{Attended, KvLayer, attend};
 use super::super::kernels::elementwise::rms_norm;
 use super::super::kernels::packed::gated;
 use super::super::kernels::{BLOCK, LANES, Lanes, PackedLinear, Team};
 use super::batch::Batch;
+use super::heads::{HeadNorms, Heads};
 use super::rope::Angles;
-use super::{LlamaConfig, Scratch};
+use super::{DecoderConfig, Scratch};
 
 /// Weights of one layer.
 pub struct LayerWeights {
@@ -16,6 +17,10 @@ pub struct LayerWeights {
     pub attention_norm: Vec<f32>,
     /// Queries, keys and values on top of each other.
     pub qkv: PackedLinear,
+    /// Added to them, where the family has it.
+    pub qkv_bias: Option<Vec<f32>>,
+    /// Norms over each head, where the family has them.
+    pub head_norms: Option<HeadNorms>,
     /// Heads back to the residual.
     pub attention_output: PackedLinear,
     /// Norm in front of the feed-forward.
@@ -41,7 +46,7 @@ impl LayerWeights {
     pub(super) fn forward<L: Lanes>(
         &self,
         team: &Team,
-        config: &LlamaConfig,
+        config: &DecoderConfig,
         batch: &Batch<'_>,
         angles: &Angles,
         kv: &mut KvLayer,
@@ -51,8 +56,10 @@ impl LayerWeights {
         let shape = self.qkv.input_shape(rows);
         rms_norm::<L>(team, &scratch.x, &self.attention_norm, eps, shape, &mut scratch.normed);
         self.qkv.forward::<L>(team, &scratch.normed, &mut scratch.qkv);
-        write_kv::<L>(team, config, batch, angles, kv, scratch);
-        self.attend_batch::<L>(team, config, batch, angles, kv, scratch);
+        let heads = Heads { config, layer: self, angles, qkv: &scratch.qkv };
+        write_kv::<L>(team, batch, heads, kv);
+        attend_batch::<L>(team, batch, heads, kv, &mut scratch.attended);
+        self.gather_attended::<L>(team, batch, scratch);
         self.attention_output.add_to::<L>(team, &scratch.normed, &mut scratch.x);
         let shape = self.ffn_gate_up.input_shape(rows);
         rms_norm::<L>(team, &scratch.x, &self.ffn_norm, eps, shape, &mut scratch.normed);
@@ -60,30 +67,8 @@ impl LayerWeights {
         self.ffn_down.add_to::<L>(team, &scratch.hidden, &mut scratch.x);
     }
 
-    /// Attention, from `scratch.qkv` and the pool to `scratch.normed`.
-    fn attend_batch<L: Lanes>(
-        &self,
-        team: &Team,
-        config: &LlamaConfig,
-        batch: &Batch<'_>,
-        angles: &Angles,
-        kv: &KvLayer,
-        scratch: &mut Scratch,
-    ) {
-        let scale = 1.0 / (config.head_dim as f32).sqrt();
-        let qkv = &scratch.qkv;
-        attend::<L>(
-            team,
-            kv,
-            &batch.groups,
-            #[inline(always)]
-            |row, head, to| {
-                qkv.gather(row, head * config.head_dim, to);
-                angles.rotate(row, to);
-                to.iter_mut().for_each(|value| *value *= scale);
-            },
-            &mut scratch.attended,
-        );
+    /// From `scratch.attended` to `scratch.normed`, as the next product wants it.
+    fn gather_attended<L: Lanes>(&self, team: &Team, batch: &Batch<'_>, scratch: &mut Scratch) {
         let (attended, shape) = (&scratch.attended, self.attention_output.input_shape(batch.rows.len()));
         scratch.normed.fill::<L>(
             team,
@@ -101,16 +86,23 @@ impl LayerWeights {
     }
 }
 
-fn write_kv<L: Lanes>(
-    team: &Team,
-    config: &LlamaConfig,
-    batch: &Batch<'_>,
-    angles: &Angles,
-    kv: &mut KvLayer,
-    s: &Scratch,
-) {
-    let keys = config.query_width();
-    let values = keys + config.kv_width();
+fn attend_batch<L: Lanes>(team: &Team, batch: &Batch<'_>, heads: Heads<'_>, kv: &KvLayer, attended: &mut Attended) {
+    let scale = 1.0 / (heads.config.head_dim as f32).sqrt();
+    attend::<L>(
+        team,
+        kv,
+        &batch.groups,
+        #[inline(always)]
+        |row, head, to| {
+            heads.query::<L>(row, head, to);
+            to.iter_mut().for_each(|value| *value *= scale);
+        },
+        attended,
+    );
+}
+
+fn write_kv<L: Lanes>(team: &Team, batch: &Batch<'_>, heads: Heads<'_>, kv: &mut KvLayer) {
+    let config = heads.config;
     let cost = batch.rows.len() * config.kv_width() / 2;
     let mut pages = kv.pages_mut();
     let rows_of_pages = batch.by_page.chunk_by(|a, b| batch.rows[*a].page == batch.rows[*b].page);
@@ -121,9 +113,8 @@ fn write_kv<L: Lanes>(
             || {
                 let (mut key, mut value) = (vec![0.0; config.head_dim], vec![0.0; config.head_dim]);
                 for (row, head) in rows.iter().flat_map(|row| (0..config.head_count_kv).map(move |head| (*row, head))) {
-                    s.qkv.gather(row, keys + head * config.head_dim, &mut key);
-                    s.qkv.gather(row, values + head * config.head_dim, &mut value);
-                    angles.rotate(row, &mut key);
+                    heads.key::<L>(row, head, &mut key);
+                    heads.value(row, head, &mut value);
                     let slot = batch.rows[row].position % PAGE_SIZE;
                     page.write::<L>(head, slot, KeyValue { key: &key, value: &value });
                 }

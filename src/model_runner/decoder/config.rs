@@ -1,11 +1,12 @@
-//! The numbers that make a Llama.
+//! The numbers that make a decoder.
 
 use super::super::attention::KvShape;
+use super::rope::RopeConfig;
 use crate::io_struct::KvCacheDtype;
 
 /// Sizes and constants of a model, checked: nothing is zero, and what must divide does.
 #[derive(Debug, Clone, PartialEq)]
-pub struct LlamaConfig {
+pub struct DecoderConfig {
     /// Layers.
     pub block_count: usize,
     /// Width of the residual stream, a multiple of 32.
@@ -18,10 +19,8 @@ pub struct LlamaConfig {
     pub head_count_kv: usize,
     /// Width of a head, a multiple of 16.
     pub head_dim: usize,
-    /// Leading dimensions of a head that are rotated, even.
-    pub rope_dim: usize,
-    /// Base of the rotation frequencies.
-    pub rope_freq_base: f32,
+    /// How queries and keys are rotated.
+    pub rope: RopeConfig,
     /// Added to the mean square in a norm.
     pub rms_eps: f32,
     /// The most tokens of a sequence.
@@ -30,7 +29,7 @@ pub struct LlamaConfig {
     pub kv_cache_dtype: KvCacheDtype,
 }
 
-impl LlamaConfig {
+impl DecoderConfig {
     /// Width of all queries together.
     #[must_use]
     pub fn query_width(&self) -> usize {

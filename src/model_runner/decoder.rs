@@ -1,9 +1,10 @@
-//! The Llama family: one forward pass over a batch, all its tokens as rows of one matrix.
+//! Decoders of the Llama kind, by whatever name: one forward pass over a batch, all its tokens as rows of one matrix.
 
 pub mod config;
 mod batch;
 mod layer;
-mod rope;
+mod heads;
+pub mod rope;
 
 use std::io;
 use std::marker::PhantomData;
@@ -16,15 +17,16 @@ use super::kernels::{Activations, Columns, LANES, Lanes, PackedLinear, Team};
 use super::{ForwardError, Logits, ModelRunner, PAGE_SIZE, SequenceSlice};
 use crate::io_struct::{KernelBackend, ModelInfo};
 use batch::{Batch, Limits};
-pub use config::LlamaConfig;
+pub use config::DecoderConfig;
+pub use heads::HeadNorms;
 pub use layer::LayerWeights;
 use rope::Rope;
 
-/// A Llama model with its KV pool and its threads, on kernels for one set of instructions.
-struct LlamaRunner<L> {
+/// A decoder with its KV pool and its threads, on kernels for one set of instructions.
+struct DecoderRunner<L> {
     info: ModelInfo,
-    config: LlamaConfig,
-    weights: LlamaWeights,
+    config: DecoderConfig,
+    weights: DecoderWeights,
     rope: Rope,
     kv: Vec<KvLayer>,
     pages: usize,
@@ -34,7 +36,7 @@ struct LlamaRunner<L> {
 }
 
 /// All weights of a model.
-pub struct LlamaWeights {
+pub struct DecoderWeights {
     /// One row for each id of the vocabulary.
     pub embedding: PackedLinear,
     /// The output head; `None`: the embedding is used.
@@ -43,8 +45,6 @@ pub struct LlamaWeights {
     pub norm: Vec<f32>,
     /// From first to last.
     pub layers: Vec<LayerWeights>,
-    /// Divisors of the rotation frequencies, one for each pair of dimensions, where the file has them.
-    pub rope_factors: Option<Vec<f32>>,
 }
 
 /// The values of a pass on their way; kept from pass to pass, so that their memory is.
@@ -66,18 +66,18 @@ struct Scratch {
 }
 
 /// What a runner is put together from.
-pub struct LlamaParts {
+pub struct DecoderParts {
     /// `max_total_tokens` is the size of the KV pool, rounded up to whole pages.
     pub info: ModelInfo,
     /// Sizes.
-    pub config: LlamaConfig,
+    pub config: DecoderConfig,
     /// Weights.
-    pub weights: LlamaWeights,
+    pub weights: DecoderWeights,
     /// Threads.
     pub team: Team,
 }
 
-impl LlamaParts {
+impl DecoderParts {
     /// A runner on the kernels of `backend`.
     ///
     /// # Errors
@@ -87,15 +87,15 @@ impl LlamaParts {
     }
 }
 
-impl WithLanes for LlamaParts {
+impl WithLanes for DecoderParts {
     type Output = io::Result<Box<dyn ModelRunner>>;
 
     fn run<L: Lanes>(self) -> Self::Output {
-        Ok(Box::new(LlamaRunner::<L>::new(self)?))
+        Ok(Box::new(DecoderRunner::<L>::new(self)?))
     }
 }
 
-impl LlamaWeights {
+impl DecoderWeights {
     /// Bytes in memory.
     #[must_use]
     pub fn bytes(&self) -> usize {
@@ -104,7 +104,7 @@ impl LlamaWeights {
     }
 }
 
-impl LlamaWeights {
+impl DecoderWeights {
     /// Moves all matrices into one piece of memory, in the order in which a pass reads them.
     pub fn gather(&mut self) {
         let layers = self.layers.iter_mut().flat_map(LayerWeights::matrices_mut);
@@ -112,12 +112,12 @@ impl LlamaWeights {
     }
 }
 
-impl<L: Lanes> LlamaRunner<L> {
-    fn new(LlamaParts { info, config, weights, team }: LlamaParts) -> io::Result<Self> {
+impl<L: Lanes> DecoderRunner<L> {
+    fn new(DecoderParts { info, config, weights, team }: DecoderParts) -> io::Result<Self> {
         let pages = (info.max_total_tokens as usize).div_ceil(PAGE_SIZE);
         let layers = 0..weights.layers.len();
         let kv = layers.map(|_| KvLayer::new(config.kv_shape(), pages)).collect::<io::Result<_>>()?;
-        let rope = Rope::new(&config, weights.rope_factors.as_deref());
+        let rope = Rope::new(&config.rope);
         let scratch = Scratch::default();
         Ok(Self { info, config, weights, rope, kv, pages, team, scratch, lanes: PhantomData })
     }
@@ -163,7 +163,7 @@ impl<L: Lanes> LlamaRunner<L> {
     }
 }
 
-impl<L: Lanes> ModelRunner for LlamaRunner<L> {
+impl<L: Lanes> ModelRunner for DecoderRunner<L> {
     fn info(&self) -> &ModelInfo {
         &self.info
     }
