@@ -1,7 +1,9 @@
 //! Which path goes to which handler, on which listener.
 
 pub mod health;
+pub mod address;
 pub mod endpoints;
+pub mod openapi;
 pub mod auth;
 pub mod generate;
 pub mod embed;
@@ -86,7 +88,7 @@ pub fn router(health: HealthState, policy: Policy) -> Router {
         .route_layer(middleware::from_fn_with_state(manager, embed::fits_the_model))
         .route_layer(middleware::from_fn_with_state(metrics, count_refusals))
         .route_layer(middleware::from_fn(trace_layer::trace));
-    let info = info::routes().with_state(AdminState::from(&health));
+    let info = info::routes().with_state(AdminState::from(&health)).merge(openapi::routes());
     guarded(requests.merge(info).merge(about_health(health)), policy, all)
 }
 

@@ -12,6 +12,7 @@ pub mod sampling_params;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use embedding::{BatchEmbeddingOutput, EmbeddingOutput, ModelTask, TokenizedEmbeddingReqInput};
@@ -108,7 +109,7 @@ impl ToEngine {
 }
 
 /// What becomes of the requests that a pause finds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PauseMode {
     /// They end. SGLang's default.

@@ -50,6 +50,9 @@ pub enum IpcError {
         /// The peer's protocol.
         theirs: u32,
     },
+    /// The engine has a model that this frontend cannot serve.
+    #[error("{0}")]
+    Unservable(String),
     /// The peer did not say hello.
     #[error("no hello within {HELLO_TIMEOUT:?}")]
     NoHello,

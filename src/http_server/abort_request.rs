@@ -3,6 +3,7 @@
 use axum::extract::State;
 use axum::routing::post;
 use axum::{Json, Router};
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -17,7 +18,7 @@ pub fn routes() -> Router<ApiState> {
 }
 
 /// Whom the abort means, by SGLang's names.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct AbortBody {
     /// The call's rid, or the id of its answer.

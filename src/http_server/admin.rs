@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::header::{ACCEPT, CONTENT_TYPE, VARY};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
+use super::address::Name;
 use super::error::ApiError;
 use super::health::HealthState;
 use crate::incidents::KEPT_INCIDENTS;
@@ -63,7 +64,7 @@ pub async fn probes(State(state): State<AdminState>) -> Json<Value> {
 ///
 /// # Errors
 /// 404: never seen, or forgotten.
-pub async fn probe(State(state): State<AdminState>, Path(probe_id): Path<String>) -> Result<Json<Value>, ApiError> {
+pub async fn probe(State(state): State<AdminState>, Name(probe_id): Name) -> Result<Json<Value>, ApiError> {
     let probes = state.tokenizer_manager.ledger().autopsies();
     let found = probes.iter().find(|probe| probe.probe_id == probe_id);
     found.map(|probe| Json(json!(**probe))).ok_or_else(|| {

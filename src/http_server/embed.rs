@@ -8,6 +8,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Extension, Json, Router};
 use futures::stream::{self, StreamExt, TryStreamExt};
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -35,9 +36,10 @@ pub fn routes() -> Router<ApiState> {
 }
 
 /// One answer of `/encode`.
-#[derive(Serialize)]
-struct Encoded {
+#[derive(Serialize, JsonSchema)]
+pub struct Encoded {
     embedding: Vec<f32>,
+    #[schemars(with = "serde_json::Map<String, Value>")]
     meta_info: Value,
 }
 

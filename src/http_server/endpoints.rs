@@ -6,11 +6,16 @@ mod page;
 mod served;
 
 pub use elsewhere::{ELSEWHERE, Elsewhere};
-pub use page::markdown;
+pub use page::{markdown, title};
+use schemars::{Schema, SchemaGenerator};
+
 pub use served::{ENDPOINTS, aliases};
 
+/// Makes the schema of a type.
+pub type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
+
 /// A path that is served.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub struct Endpoint {
     /// What it is for.
     pub family: Family,
@@ -24,6 +29,18 @@ pub struct Endpoint {
     pub statuses: &'static [u16],
     /// The path that it is another name of.
     pub alias_of: Option<&'static str>,
+    /// The query that it understands.
+    pub asks: Option<SchemaOf>,
+    /// The JSON body that its `POST` and `PUT` take.
+    pub takes: Option<SchemaOf>,
+    /// That body may be left out.
+    pub body_is_optional: bool,
+    /// Its answer as JSON.
+    pub gives: Option<SchemaOf>,
+    /// Each event of its answer, where that can be a stream.
+    pub streams: Option<SchemaOf>,
+    /// Other media types of its answer.
+    pub texts: &'static [&'static str],
 }
 
 /// What paths are for.

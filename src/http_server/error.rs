@@ -4,6 +4,7 @@ use axum::Json;
 use axum::http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -13,7 +14,8 @@ use crate::tokenizer_manager::submit::SubmitError;
 
 /// An error as the APIs show it: `{"error": {"message", "type", "param", "code"}}`, the shape that OpenAI's clients
 /// read; `/generate` uses it too.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "Error")]
 pub struct ApiError {
     /// The HTTP status.
     #[serde(skip)]

@@ -6,12 +6,14 @@ pub mod self_probe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::response::Response;
 use futures::FutureExt;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use tokio::time;
 
+use super::address::ApiQuery;
 use super::error::ApiError;
 use crate::config::parse_duration;
 use crate::engine_view::{EngineView, Link};
@@ -40,9 +42,11 @@ pub struct HealthState {
 }
 
 /// `?timeout=800ms&evidence=own`
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 pub struct ProbeQuery {
+    /// How long to wait, as `800ms`; at most `--health-check-timeout`.
     timeout: Option<String>,
+    /// `any` (default): any output proves life; `own`: the probe's own answer alone.
     evidence: Option<String>,
 }
 
@@ -59,7 +63,10 @@ enum Accepts {
 ///
 /// # Errors
 /// 400 for a query that cannot be read.
-pub async fn health(State(state): State<HealthState>, Query(query): Query<ProbeQuery>) -> Result<Response, ApiError> {
+pub async fn health(
+    State(state): State<HealthState>,
+    ApiQuery(query): ApiQuery<ProbeQuery>,
+) -> Result<Response, ApiError> {
     probe(state, ProbeEndpoint::Health, &query).await
 }
 
@@ -69,7 +76,7 @@ pub async fn health(State(state): State<HealthState>, Query(query): Query<ProbeQ
 /// 400 for a query that cannot be read.
 pub async fn health_generate(
     State(state): State<HealthState>,
-    Query(query): Query<ProbeQuery>,
+    ApiQuery(query): ApiQuery<ProbeQuery>,
 ) -> Result<Response, ApiError> {
     probe(state, ProbeEndpoint::HealthGenerate, &query).await
 }

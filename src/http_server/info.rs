@@ -1,14 +1,15 @@
 //! What is served, how it is configured and how busy it is, as SGLang tells it; nothing here waits for the engine.
 
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::address::ApiQuery;
 use super::admin::AdminState;
 use super::endpoints::aliases;
 use super::error::ApiError;
@@ -86,10 +87,13 @@ async fn server_info(State(state): State<AdminState>) -> Result<Json<Value>, Api
 }
 
 /// What a caller of `/v1/loads` can choose.
-#[derive(Debug, Default, Deserialize)]
-struct LoadsQuery {
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+pub struct LoadsQuery {
+    /// `0`, the only one.
     dp_rank: Option<String>,
+    /// Some of core, memory, queues, all; with commas.
     include: Option<String>,
+    /// `json` (default) or `prometheus`.
     format: Option<String>,
 }
 
@@ -97,11 +101,7 @@ struct LoadsQuery {
 const SECTIONS: [&str; 7] = ["core", "memory", "spec", "lora", "disagg", "queues", "all"];
 
 /// `GET /v1/loads`
-async fn loads(
-    State(state): State<AdminState>,
-    query: Result<Query<LoadsQuery>, QueryRejection>,
-) -> Result<Response, ApiError> {
-    let Query(query) = query.map_err(|error| ApiError::invalid("query", error.body_text()))?;
+async fn loads(State(state): State<AdminState>, ApiQuery(query): ApiQuery<LoadsQuery>) -> Result<Response, ApiError> {
     let model = state.tokenizer_manager.model()?;
     let sections = sections(query.include.as_deref())?;
     if let Some(rank) = query.dp_rank.filter(|rank| rank != "0") {

@@ -12,6 +12,7 @@ pub mod reply;
 
 use axum::Router;
 use axum::routing::{get, post};
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::endpoints::aliases;
@@ -33,11 +34,22 @@ pub fn routes() -> Router<ApiState> {
 }
 
 /// OpenAI's `stream_options`.
-#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct StreamOptions {
     /// The last event before the end carries the usage of the whole request.
     pub include_usage: Option<bool>,
+    /// Each event carries the usage of its choice so far, as in SGLang.
+    pub continuous_usage_stats: Option<bool>,
+}
+
+/// Which events of a stream carry usage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UsageIn {
+    /// One of its own, the last: the whole request's.
+    pub last: bool,
+    /// Each: that of its choice so far.
+    pub each: bool,
 }
 
 /// How an answer is delivered.
@@ -47,8 +59,8 @@ pub enum Delivery {
     Whole,
     /// Events.
     Stream {
-        /// Usage is the last of them.
-        usage: bool,
+        /// Which of them carry usage.
+        usage: UsageIn,
     },
 }
 
@@ -59,7 +71,11 @@ impl Delivery {
     /// Options for a stream that is not asked for.
     pub fn asked(stream: Option<bool>, options: Option<StreamOptions>) -> Result<Self, ApiError> {
         match (stream.unwrap_or(false), options) {
-            (true, options) => Ok(Self::Stream { usage: options.and_then(|o| o.include_usage).unwrap_or(false) }),
+            (true, options) => {
+                let options = options.unwrap_or_default();
+                let (last, each) = (options.include_usage, options.continuous_usage_stats);
+                Ok(Self::Stream { usage: UsageIn { last: last.unwrap_or(false), each: each.unwrap_or(false) } })
+            }
             (false, None) => Ok(Self::Whole),
             (false, Some(_)) => Err(ApiError::invalid("stream_options", "stream_options needs stream: true")),
         }

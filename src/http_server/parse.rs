@@ -3,6 +3,7 @@
 use axum::extract::State;
 use axum::routing::post;
 use axum::{Json, Router};
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -23,7 +24,7 @@ pub fn routes() -> Router<ApiState> {
 }
 
 /// SGLang's `ParseFunctionCallReq`.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "the names are the API's own")]
 pub struct FunctionCallBody {
     pub text: String,
@@ -33,7 +34,7 @@ pub struct FunctionCallBody {
 }
 
 /// SGLang's `SeparateReasoningReqInput`.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "the names are the API's own")]
 pub struct ReasoningBody {
     pub text: String,

@@ -4,11 +4,13 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::routing::post;
 use axum::{Json, Router};
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::error::ApiError;
 use super::generate::ApiState;
+use super::generate::body::parse;
 use crate::io_struct::PauseMode;
 
 /// Both paths.
@@ -16,16 +18,16 @@ pub fn routes() -> Router<ApiState> {
     Router::new().route("/pause_generation", post(pause)).route("/continue_generation", post(resume))
 }
 
-#[derive(Debug, Default, Deserialize)]
+/// The body of `/pause_generation`, by SGLang's names.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default)]
-struct PauseBody {
+pub struct PauseBody {
     mode: PauseMode,
 }
 
 /// An empty body means SGLang's default mode, `abort`.
 async fn pause(State(state): State<ApiState>, body: Bytes) -> Result<Json<Value>, ApiError> {
-    let body = if body.is_empty() { Ok(PauseBody::default()) } else { serde_json::from_slice(&body) };
-    let PauseBody { mode } = body.map_err(|error| ApiError::invalid("mode", error.to_string()))?;
+    let PauseBody { mode } = if body.is_empty() { PauseBody::default() } else { parse(&body)? };
     state.tokenizer_manager.pause_generation(mode).await?;
     Ok(Json(json!({ "message": "Generation paused successfully.", "status": "ok" })))
 }

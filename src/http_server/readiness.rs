@@ -6,6 +6,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, header::CACHE_CONTROL};
 use axum::response::{IntoResponse, Response};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::admin::AdminState;
@@ -36,7 +37,7 @@ pub struct Standing {
 }
 
 /// The answer, as it is sent.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Readiness {
     /// May traffic be sent here?
     pub ready: bool,
@@ -53,7 +54,7 @@ pub struct Readiness {
 }
 
 /// The last verdict, as it is sent.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Verdict {
     healthy: bool,
     outcome: ProbeOutcome,

@@ -5,10 +5,12 @@ pub mod grammar;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::error::ApiError;
+use super::openapi::requests::TextOrObject;
 use crate::io_struct::{SamplingParams, TokenId};
 use crate::telemetry::labels::RequestEndpoint;
 use grammar::ResponseFormat;
@@ -21,8 +23,9 @@ pub const MAX_SAMPLES: u32 = 128;
 pub const MAX_TOP_LOGPROBS: u32 = 20;
 
 /// One value or a list of them.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "expected one value or a list of values of the right type")]
+#[schemars(inline)]
 pub enum OneOrMany<T> {
     /// One.
     One(T),
@@ -41,21 +44,33 @@ impl<T> OneOrMany<T> {
 }
 
 /// Sampling fields as they come, by SGLang's and OpenAI's names. `null` is absent, and unknown fields are ignored.
-#[derive(Debug, Default, Clone, Deserialize)]
+#[derive(Debug, Default, Clone, Deserialize, JsonSchema)]
 #[serde(default)]
 #[expect(missing_docs, reason = "the names are the APIs' own; SamplingParams describes them")]
 pub struct SamplingFields {
+    #[schemars(range(min = 0, max = u32::MAX))]
     pub max_new_tokens: Option<i64>,
+    #[schemars(range(min = 0, max = u32::MAX))]
     pub max_tokens: Option<i64>,
+    #[schemars(range(min = 0, max = u32::MAX))]
     pub max_completion_tokens: Option<i64>,
+    #[schemars(range(min = 0, max = u32::MAX))]
     pub min_new_tokens: Option<i64>,
+    #[schemars(range(min = 0, max = u32::MAX))]
     pub min_tokens: Option<i64>,
+    #[schemars(range(min = 0))]
     pub temperature: Option<f64>,
+    #[schemars(range(min = 0, max = 1))]
     pub top_p: Option<f64>,
+    #[schemars(range(min = -1))]
     pub top_k: Option<i64>,
+    #[schemars(range(min = 0, max = 1))]
     pub min_p: Option<f64>,
+    #[schemars(range(min = -2, max = 2))]
     pub frequency_penalty: Option<f64>,
+    #[schemars(range(min = -2, max = 2))]
     pub presence_penalty: Option<f64>,
+    #[schemars(range(min = 0, max = 2))]
     pub repetition_penalty: Option<f64>,
     pub stop: Option<OneOrMany<String>>,
     pub stop_token_ids: Option<OneOrMany<i64>>,
@@ -65,9 +80,13 @@ pub struct SamplingFields {
     pub logit_bias: Option<BTreeMap<String, f64>>,
     pub sampling_seed: Option<i64>,
     pub seed: Option<i64>,
+    #[schemars(range(min = 1, max = MAX_SAMPLES))]
     pub n: Option<i64>,
+    #[schemars(with = "Option<TextOrObject>")]
     pub json_schema: Option<Value>,
+    #[schemars(with = "Option<String>")]
     pub regex: Option<Value>,
+    #[schemars(with = "Option<String>")]
     pub ebnf: Option<Value>,
     pub structural_tag: Option<Value>,
     pub stop_regex: Option<Value>,

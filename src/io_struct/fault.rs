@@ -4,11 +4,12 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
 /// One fault. As JSON: `{"fault": "loop_frozen", "seconds": 2}`; as a flag: `loop_frozen:seconds=2`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "fault", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Fault {
     /// The scheduler's thread panics at its next turn.
@@ -17,18 +18,21 @@ pub enum Fault {
     LoopFrozen {
         /// For so long.
         #[serde(with = "in_seconds")]
+        #[schemars(with = "f64")]
         seconds: Duration,
     },
     /// The loop turns and forms no batch.
     NoBatches {
         /// For so long.
         #[serde(with = "in_seconds")]
+        #[schemars(with = "f64")]
         seconds: Duration,
     },
     /// Each step takes longer.
     SlowSteps {
         /// By so much.
         #[serde(with = "in_millis")]
+        #[schemars(with = "f64")]
         ms: Duration,
     },
     /// One step fails.
@@ -40,6 +44,7 @@ pub enum Fault {
     SlowLoad {
         /// It takes so much longer.
         #[serde(with = "in_seconds")]
+        #[schemars(with = "f64")]
         seconds: Duration,
     },
     /// A busy scheduler's answers to probes are lost on the way.
@@ -48,36 +53,42 @@ pub enum Fault {
     DelayHealthCheckOutput {
         /// By so much.
         #[serde(with = "in_millis")]
+        #[schemars(with = "f64")]
         ms: Duration,
     },
     /// The engine does not read from its frontends.
     EngineStopsReading {
         /// For so long.
         #[serde(with = "in_seconds")]
+        #[schemars(with = "f64")]
         seconds: Duration,
     },
     /// The frontend does not read from its engine.
     FrontendStopsReading {
         /// For so long.
         #[serde(with = "in_seconds")]
+        #[schemars(with = "f64")]
         seconds: Duration,
     },
     /// The detokenizer's thread stands.
     DetokenizerStuck {
         /// For so long.
         #[serde(with = "in_seconds")]
+        #[schemars(with = "f64")]
         seconds: Duration,
     },
     /// Every worker of the frontend's main runtime stands.
     FrontendBlocked {
         /// For so long.
         #[serde(with = "in_seconds")]
+        #[schemars(with = "f64")]
         seconds: Duration,
     },
     /// The KV pool hands nothing out.
     OutOfKv {
         /// For so long.
         #[serde(with = "in_seconds")]
+        #[schemars(with = "f64")]
         seconds: Duration,
     },
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::Flight;
@@ -13,7 +14,7 @@ use crate::telemetry::labels::{
 };
 
 /// A probe's end. Serialised, it is the body of the answer.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct Autopsy {
     /// The server's status after the verdict.
     pub status: ServerStatus,
@@ -66,7 +67,7 @@ pub struct Autopsy {
 }
 
 /// A hop in milliseconds since the probe's start.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Copy, Serialize, JsonSchema)]
 pub struct TimelineEntry {
     /// Which.
     pub hop: Hop,
@@ -77,7 +78,7 @@ pub struct TimelineEntry {
 }
 
 /// The step in flight.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Copy, Serialize, JsonSchema)]
 pub struct StepReport {
     /// Counts from 1.
     pub number: u64,
@@ -92,7 +93,7 @@ pub struct StepReport {
 }
 
 /// Lengths of queues, as last seen.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Copy, Serialize, JsonSchema)]
 pub struct QueueReport {
     /// In front of the socket to the engine.
     pub to_engine: usize,
@@ -109,7 +110,7 @@ pub struct QueueReport {
 }
 
 /// Ages of the signs of life.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Copy, Serialize, JsonSchema)]
 pub struct AgeReport {
     /// Of `last_receive_tstamp`: the proof that the device moves.
     pub last_receive_ms: f64,

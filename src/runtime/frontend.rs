@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum_server::tls_rustls::RustlsConfig;
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use super::admin::{Admin, PublicServer};
@@ -116,6 +117,7 @@ impl Frontend {
         self.still_starting("the engine loads the model");
         let (manager, url) = (self.manager.clone(), self.url.clone());
         let served_name = self.args.served_model_name.clone();
+        let (refuse, refused) = oneshot::channel();
         let on_ready = move |info: EngineInfo| {
             if manager.loaded_model().is_some() {
                 let requests = manager.resend();
@@ -131,11 +133,15 @@ impl Frontend {
                 }
                 Err(reason) => {
                     tracing::error!(%reason, "the frontend cannot serve the engine's model");
-                    manager.status().apply(StatusEvent::EngineDied(reason));
+                    manager.status().apply(StatusEvent::EngineDied(reason.clone()));
+                    let _ = refuse.send(reason); // nobody listens any more if the engine is gone
                 }
             });
         };
-        link.run(self.manager.clone(), queue, on_ready).await
+        tokio::select! {
+            ended = link.run(self.manager.clone(), queue, on_ready) => ended,
+            Ok(reason) = refused => IpcError::Unservable(reason),
+        }
     }
 
     /// The engine is gone: everybody hears so at once.

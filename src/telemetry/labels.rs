@@ -1,12 +1,13 @@
 //! Closed label sets: every value that a label or an attribute of ours can take.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// An enum whose variants are label values: `ALL` lists them, `as_str` gives the text.
 macro_rules! label_set {
     ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident => $text:literal),+ $(,)? }) => {
         $(#[$doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
         pub enum $name { $($(#[$vdoc])* #[serde(rename = $text)] $variant),+ }
 
         impl $name {
@@ -297,6 +298,8 @@ label_set! {
         ServerInfo => "/server_info",
         /// `GET /v1/loads`
         Loads => "/v1/loads",
+        /// `GET /openapi.json`
+        OpenApi => "/openapi.json",
         /// `POST /parse_function_call`
         ParseFunctionCall => "/parse_function_call",
         /// `POST /separate_reasoning`

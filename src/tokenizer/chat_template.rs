@@ -66,7 +66,11 @@ impl ChatTemplate {
         Self::compile(source, bos, eos).map(Some)
     }
 
-    fn compile(source: &str, bos_token: Option<String>, eos_token: Option<String>) -> Result<Self, TokenizerError> {
+    /// The template `source`, which may name the texts of two tokens.
+    ///
+    /// # Errors
+    /// It does not compile.
+    pub fn compile(source: &str, bos_token: Option<String>, eos_token: Option<String>) -> Result<Self, TokenizerError> {
         let environment = environment(source)
             .map_err(|error| TokenizerError::Unsupported(format!("the chat template does not compile: {error}")))?;
         Ok(Self { environment, source: source.to_owned(), bos_token, eos_token })

@@ -3,9 +3,11 @@
 mod abort;
 mod bodies;
 mod chat;
+mod clients;
 mod endpoints;
 mod limits;
 mod logprobs;
+mod openapi;
 mod scheduling;
 mod streaming;
 mod structured;

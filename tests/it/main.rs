@@ -18,6 +18,7 @@ mod supervision;
 mod real_model;
 mod embeddings;
 mod folders;
+mod corpora;
 mod faults;
 mod metrics;
 mod series;

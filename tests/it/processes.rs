@@ -2,7 +2,7 @@
 
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -62,10 +62,16 @@ async fn a_model_that_cannot_be_loaded_ends_the_start() {
     let whole = std::fs::read(real_model().await).unwrap();
     std::fs::write(&broken, &whole[..whole.len() - 1000]).unwrap();
     let broken = broken.to_str().unwrap();
+    let template = folder.path().join("template.gguf");
+    let begins = whole.windows(7).position(|bytes| bytes == b"{% for ").unwrap();
+    std::fs::write(&template, [&whole[..begins], b"{% fur ", &whole[begins + 7..]].concat()).unwrap();
+    let architecture = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpora/gguf/architecture");
     let missing = folder.path().join("missing.gguf");
     for (model, wants) in [
         (broken, [broken, "bytes"]),
         (missing.to_str().unwrap(), ["missing.gguf", "scripted"]),
+        (template.to_str().unwrap(), ["chat template", "fur"]),
+        (architecture.to_str().unwrap(), ["nosucharch", "llama"]),
         ("scripted:nosuch=1", ["nosuch", "step_ms"]),
     ] {
         let ended = radiosonde(&["--port=0", "--model", model]).output().unwrap();

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -17,7 +18,7 @@ use crate::tokenizer_manager::submit::Prompt;
 pub const MAX_INPUTS: usize = 2048;
 
 /// The body of `/encode`, by SGLang's names. `null` is absent, and unknown fields are ignored.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 #[expect(missing_docs, reason = "the names are the API's own")]
 pub struct EncodeBody {

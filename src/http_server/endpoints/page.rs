@@ -59,7 +59,9 @@ pub fn markdown() -> String {
     text
 }
 
-const fn title(family: Family) -> &'static str {
+/// The heading of a family.
+#[must_use]
+pub const fn title(family: Family) -> &'static str {
     match family {
         Family::OpenAi => "OpenAI",
         Family::Native => "SGLang",

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -15,12 +16,13 @@ use crate::tokenizer_manager::ServedModel;
 use crate::tokenizer_manager::submit::{GenerateReqInput, Prompt};
 
 /// The body of `/generate`, by SGLang's names. `null` is absent, and unknown fields are ignored.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 #[expect(missing_docs, reason = "the names are the API's own")]
 pub struct GenerateBody {
     pub text: Option<OneOrMany<String>>,
     pub input_ids: Option<Ids>,
+    #[schemars(with = "Option<OneOrMany<SamplingFields>>")]
     pub sampling_params: Option<Value>,
     pub rid: Option<OneOrMany<String>>,
     pub stream: Option<bool>,
@@ -42,8 +44,9 @@ pub struct GenerateBody {
 }
 
 /// Token ids of one prompt or of several.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "expected a list of token ids, or a list of such lists")]
+#[schemars(inline)]
 pub enum Ids {
     /// One prompt.
     One(Vec<i64>),

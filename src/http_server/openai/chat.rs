@@ -13,7 +13,7 @@ use axum::{Extension, Json};
 use serde_json::{Map, Value, json};
 
 use super::reply::{Reply, finish, unix_seconds_now};
-use super::{Delivery, logprobs, models};
+use super::{Delivery, UsageIn, logprobs, models};
 use crate::http_server::error::ApiError;
 use crate::http_server::generate::ApiState;
 use crate::http_server::generate::body::SampledJson;
@@ -131,11 +131,11 @@ struct ChatChunks {
     usages: Vec<Option<Usage>>,
     /// Each choice, taken apart.
     parts: Vec<Parts>,
-    usage_wanted: bool,
+    usage_wanted: UsageIn,
 }
 
 impl ChatChunks {
-    fn new(chat: Chat, n: usize, usage_wanted: bool) -> Self {
+    fn new(chat: Chat, n: usize, usage_wanted: UsageIn) -> Self {
         let parts = (0..n).map(|_| chat.plan.parts()).collect();
         Self { chat, usages: vec![None; n], parts, usage_wanted }
     }
@@ -169,11 +169,19 @@ impl Chunks for ChatChunks {
             push(json!({}), None, news.finish_reason.as_ref());
             choices.last_mut().into_iter().for_each(|choice| self.parts[index].say_calls(choice));
         }
-        choices.into_iter().map(|choice| self.chunk(vec![choice])).collect()
+        let each = self.usage_wanted.each.then(|| self.chat.reply.usage(&[news.usage]));
+        let chunk = |choice| {
+            let mut chunk = self.chunk(vec![choice]);
+            if let Some(usage) = &each {
+                chunk["usage"] = usage.clone();
+            }
+            chunk
+        };
+        choices.into_iter().map(chunk).collect()
     }
 
     fn closing(&mut self) -> Vec<Value> {
-        if !self.usage_wanted {
+        if !self.usage_wanted.last {
             return Vec::new();
         }
         let usages: Vec<Usage> = self.usages.iter().map(|usage| usage.unwrap_or_default()).collect();

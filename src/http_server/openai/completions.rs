@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::logprobs::{CompletionLogprobs, Scored};
 use super::reply::{Reply, finish, unix_seconds_now};
-use super::{Delivery, models};
+use super::{Delivery, UsageIn, models};
 use crate::http_server::error::ApiError;
 use crate::http_server::generate::ApiState;
 use crate::http_server::generate::body::SampledJson;
@@ -168,7 +168,7 @@ fn likelier(a: &GenerateOutput, b: &GenerateOutput) -> Ordering {
 struct CompletionChunks {
     reply: Reply,
     choices: Vec<Choice>,
-    usage_wanted: bool,
+    usage_wanted: UsageIn,
 }
 
 impl Chunks for CompletionChunks {
@@ -180,11 +180,15 @@ impl Chunks for CompletionChunks {
             return Vec::new(); // a character that is not whole yet
         }
         let piece = choice.piece(&self.reply, index, &news);
-        vec![self.reply.object("text_completion", vec![piece])]
+        let mut event = self.reply.object("text_completion", vec![piece]);
+        if self.usage_wanted.each {
+            event["usage"] = self.reply.usage(&[news.usage]);
+        }
+        vec![event]
     }
 
     fn closing(&mut self) -> Vec<Value> {
-        if !self.usage_wanted {
+        if !self.usage_wanted.last {
             return Vec::new();
         }
         let mut last = self.reply.object("text_completion", Vec::new());

@@ -5,6 +5,7 @@ use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::completions::body::Prompts;
@@ -24,7 +25,7 @@ use crate::tokenizer_manager::request::GenerateOutput;
 use crate::tokenizer_manager::submit::Prompt;
 
 /// The body of `/v1/embeddings`. `null` is absent, and unknown fields are ignored.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 #[expect(missing_docs, reason = "the names are the API's own")]
 pub struct EmbeddingsBody {
@@ -46,29 +47,30 @@ enum Encoding {
 }
 
 /// The answer.
-#[derive(Serialize)]
-struct List<'a> {
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "EmbeddingList")]
+pub struct List<'a> {
     object: &'static str,
     data: Vec<Embedding>,
     model: &'a str,
     usage: EmbeddingUsage,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct Embedding {
     object: &'static str,
     index: usize,
     embedding: Vector,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 #[serde(untagged)]
 enum Vector {
     Float(Vec<f32>),
     Base64(String),
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct EmbeddingUsage {
     prompt_tokens: u64,
     total_tokens: u64,

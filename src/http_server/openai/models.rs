@@ -1,10 +1,11 @@
 //! Which models there are: one, by its name and by `default`.
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use serde_json::{Value, json};
 
 use super::reply::unix_seconds_now;
+use crate::http_server::address::Name;
 use crate::http_server::error::ApiError;
 use crate::http_server::generate::ApiState;
 use crate::tokenizer_manager::ServedModel;
@@ -25,7 +26,7 @@ pub async fn list(State(state): State<ApiState>) -> Result<Json<Value>, ApiError
 ///
 /// # Errors
 /// No such model, or nothing is served yet.
-pub async fn one(State(state): State<ApiState>, Path(name): Path<String>) -> Result<Json<Value>, ApiError> {
+pub async fn one(State(state): State<ApiState>, Name(name): Name) -> Result<Json<Value>, ApiError> {
     let model = state.tokenizer_manager.model()?;
     check(Some(&name), &model)?;
     Ok(Json(object(&model)))

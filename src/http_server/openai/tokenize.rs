@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -21,7 +22,7 @@ use crate::tokenizer::{ControlTokens, PromptPart, TokenizerError};
 use crate::tokenizer_manager::ServedModel;
 
 /// The body of `/v1/tokenize`: a prompt, several, or a chat.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 #[expect(missing_docs, reason = "the names are the API's own")]
 pub struct TokenizeBody {
@@ -33,7 +34,7 @@ pub struct TokenizeBody {
 }
 
 /// The body of `/v1/detokenize`: the tokens of one text, or of several.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 #[expect(missing_docs, reason = "the names are the API's own")]
 pub struct DetokenizeBody {

@@ -5,6 +5,7 @@ mod object;
 
 use std::collections::HashSet;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -20,7 +21,7 @@ pub const MAX_TOOLS: usize = 128;
 const MAX_NAME_CHARS: usize = 128;
 
 /// A tool as it comes. Unknown fields are ignored.
-#[derive(Debug, Clone, Deserialize, Serialize)]
+#[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
 pub struct Tool {
     /// `function`; there is nothing else.
     #[serde(rename = "type", default = "function")]
@@ -34,7 +35,7 @@ fn function() -> String {
 }
 
 /// What can be called.
-#[derive(Debug, Clone, Deserialize, Serialize)]
+#[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
 pub struct Function {
     /// Its name.
     pub name: String,
@@ -43,6 +44,7 @@ pub struct Function {
     pub description: Option<String>,
     /// The JSON schema of its arguments.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<serde_json::Map<String, Value>>")]
     pub parameters: Option<Value>,
 }
 

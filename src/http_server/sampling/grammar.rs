@@ -1,15 +1,17 @@
 //! The fields that say what an output must look like; at most one of them.
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::SamplingFields;
 use crate::http_server::error::ApiError;
+use crate::http_server::openapi::requests::TextOrObject;
 use crate::io_struct::{Grammar, GrammarSyntax};
 use crate::telemetry::labels::GrammarField;
 
 /// OpenAI's `response_format`.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct ResponseFormat {
     /// `text`, `json_object` or `json_schema`.
     #[serde(rename = "type")]
@@ -20,10 +22,11 @@ pub struct ResponseFormat {
 }
 
 /// A schema in a `response_format`. Its name is of no use here, and it is always followed strictly.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct JsonSchemaFormat {
     /// The schema.
     #[serde(default, alias = "schema_")]
+    #[schemars(with = "Option<TextOrObject>")]
     pub schema: Option<Value>,
 }
 

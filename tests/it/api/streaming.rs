@@ -105,6 +105,15 @@ async fn usage_is_the_last_event_and_only_if_asked_for() {
         let without = events(&server, COMPLETIONS, ask(options.clone())).await;
         assert!(without.iter().all(|event| event.get("usage").is_none_or(Value::is_null)), "{options}");
     }
+    let counts = |events: &[Value]| -> Vec<u64> {
+        events.iter().map(|event| event["usage"]["completion_tokens"].as_u64().unwrap()).collect()
+    };
+    for also_last in [false, true] {
+        let options = json!({"continuous_usage_stats": true, "include_usage": also_last});
+        let each = counts(&events(&server, COMPLETIONS, ask(options)).await);
+        assert!(each.is_sorted() && each.last() == Some(&3), "{each:?}");
+        assert!(each.len() > usize::from(also_last), "{each:?}");
+    }
     let mut without_stream = ask(json!({"include_usage": true}));
     without_stream["stream"] = json!(false);
     let (status, answer) = post(&server, COMPLETIONS, without_stream).await;

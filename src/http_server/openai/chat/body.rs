@@ -1,16 +1,18 @@
 //! The body of a chat, and the messages that the template gets.
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::http_server::error::ApiError;
 use crate::http_server::openai::tools::{Tool, ToolFields, Tools};
 use crate::http_server::openai::{Delivery, StreamOptions};
+use crate::http_server::openapi::requests::TextOrObject;
 use crate::http_server::sampling::{self, MAX_TOP_LOGPROBS};
 use crate::tokenizer::chat_template::ROLES;
 
 /// The body of `/v1/chat/completions`, its sampling fields apart. `null` is absent, and unknown fields are ignored.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 #[expect(missing_docs, reason = "the names are the API's own")]
 pub struct ChatBody {
@@ -23,6 +25,7 @@ pub struct ChatBody {
     pub logprobs: Option<bool>,
     pub top_logprobs: Option<i64>,
     pub tools: Option<Vec<Tool>>,
+    #[schemars(with = "Option<TextOrObject>")]
     pub tool_choice: Option<Value>,
     pub parallel_tool_calls: Option<bool>,
     pub separate_reasoning: Option<bool>,
@@ -41,7 +44,7 @@ pub struct ChatBody {
 }
 
 /// One message of a chat.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "the names are the API's own")]
 pub struct Message {
     pub role: String,
@@ -56,8 +59,9 @@ pub struct Message {
 }
 
 /// What a message says.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "expected a string, or a list of parts with a type each")]
+#[schemars(inline)]
 pub enum Content {
     /// In one piece.
     Text(String),
@@ -66,7 +70,7 @@ pub enum Content {
 }
 
 /// A piece of a message.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "the names are the API's own")]
 pub struct Part {
     #[serde(rename = "type")]

@@ -7,6 +7,9 @@ use crate::http_server::generate::exchange::tests::{read, request, token};
 use crate::http_server::generate::request::tests::model;
 use crate::io_struct::{AbortKind, FinishReason, TokenId};
 
+const USAGE_LAST: UsageIn = UsageIn { last: true, each: false };
+const NO_USAGE: UsageIn = UsageIn { last: false, each: false };
+
 fn chat(n: usize, logprobs: bool) -> Chat {
     let reply = Reply { id: "chatcmpl-r".to_owned(), created: 7, model: Arc::new(model()), n };
     Chat { reply, logprobs, plan: Plan::default() }
@@ -20,7 +23,7 @@ fn counted(output: GenerateOutput, prompt_tokens: u32, completion_tokens: u32) -
 async fn a_stream_says_the_role_first_and_the_usage_last() {
     let (state, stream) = request();
     state.push(counted(token(104, "hi", Some(FinishReason::StopToken(TokenId(256)))), 3, 2));
-    let events = read(stream_response(vec![stream], ChatChunks::new(chat(1, false), 1, true))).await;
+    let events = read(stream_response(vec![stream], ChatChunks::new(chat(1, false), 1, USAGE_LAST))).await;
     expect![[r#"
         {"id":"chatcmpl-r","object":"chat.completion.chunk","created":7,"model":"served","choices":[{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null,"matched_stop":null}]}
         {"id":"chatcmpl-r","object":"chat.completion.chunk","created":7,"model":"served","choices":[{"index":0,"delta":{"content":"hi"},"logprobs":null,"finish_reason":null,"matched_stop":null}]}
@@ -35,7 +38,7 @@ async fn a_stream_without_usage_has_none() {
     let (state, stream) = request();
     state.push(token(104, "", None));
     state.push(token(104, "h", Some(FinishReason::Length(2))));
-    let events = read(stream_response(vec![stream], ChatChunks::new(chat(1, false), 1, false))).await;
+    let events = read(stream_response(vec![stream], ChatChunks::new(chat(1, false), 1, NO_USAGE))).await;
     assert_eq!(events.matches("\"usage\"").count(), 0);
     assert_eq!(events.matches("\"finish_reason\":null").count(), 2);
     assert_eq!(events.matches("\"finish_reason\":\"length\"").count(), 1);
@@ -47,7 +50,7 @@ async fn every_choice_has_its_own_role_and_end() {
     let (second, b) = request();
     first.push(token(104, "h", Some(FinishReason::StopString("x".to_owned()))));
     second.push(token(104, "h", Some(FinishReason::Length(1))));
-    let events = read(stream_response(vec![a, b], ChatChunks::new(chat(2, false), 2, false))).await;
+    let events = read(stream_response(vec![a, b], ChatChunks::new(chat(2, false), 2, NO_USAGE))).await;
     for index in ["\"index\":0", "\"index\":1"] {
         let of_choice: Vec<&str> = events.lines().filter(|event| event.contains(index)).collect();
         assert!(of_choice[0].contains("\"role\":\"assistant\""), "{of_choice:?}");

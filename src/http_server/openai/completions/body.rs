@@ -1,5 +1,6 @@
 //! The body of a completion, and the prompts in it.
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -11,7 +12,7 @@ use crate::tokenizer_manager::ServedModel;
 use crate::tokenizer_manager::submit::Prompt;
 
 /// The body of `/v1/completions`, its sampling fields apart. `null` is absent, and unknown fields are ignored.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 #[expect(missing_docs, reason = "the names are the API's own")]
 pub struct CompletionsBody {
@@ -32,8 +33,9 @@ pub struct CompletionsBody {
 }
 
 /// The four forms of a prompt.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "expected a string, a list of strings, a list of token ids, or a list of such lists")]
+#[schemars(inline)]
 pub enum Prompts {
     /// One text.
     Text(String),

@@ -9,6 +9,9 @@ use crate::http_server::generate::request::tests::model;
 use crate::http_server::sampling::SamplingFields;
 use crate::io_struct::{FinishReason, TokenLogprob};
 
+const USAGE_LAST: UsageIn = UsageIn { last: true, each: false };
+const NO_USAGE: UsageIn = UsageIn { last: false, each: false };
+
 fn reply(n: usize) -> Reply {
     Reply { id: "cmpl-r".to_owned(), created: 7, model: Arc::new(model()), n }
 }
@@ -29,7 +32,8 @@ async fn a_stream_ends_with_usage_if_asked() {
     let reply = reply(1);
     let choices = vec![choice(&reply, &stream, false, false)];
     state.push(counted(token(104, "h", Some(FinishReason::Length(1)))));
-    let events = read(stream_response(vec![stream], CompletionChunks { reply, choices, usage_wanted: true })).await;
+    let events =
+        read(stream_response(vec![stream], CompletionChunks { reply, choices, usage_wanted: USAGE_LAST })).await;
     expect![[r#"
         {"id":"cmpl-r","object":"text_completion","created":7,"model":"served","choices":[{"index":0,"text":"h","logprobs":null,"finish_reason":"length","matched_stop":null}]}
         {"id":"cmpl-r","object":"text_completion","created":7,"model":"served","choices":[],"usage":{"prompt_tokens":1,"completion_tokens":1,"total_tokens":2,"prompt_tokens_details":{"cached_tokens":1}}}
@@ -42,7 +46,7 @@ async fn a_stream_without_usage_has_none_and_no_chunk_for_half_a_character() {
     let (state, stream) = request();
     let reply = reply(1);
     let choices = vec![choice(&reply, &stream, false, false)];
-    let mut chunks = CompletionChunks { reply, choices, usage_wanted: false };
+    let mut chunks = CompletionChunks { reply, choices, usage_wanted: NO_USAGE };
     assert!(chunks.news(0, token(0xF0, "", None)).is_empty());
     state.push(token(104, "h", Some(FinishReason::Length(1))));
     let events = read(stream_response(vec![stream], chunks)).await;
