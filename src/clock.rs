@@ -39,6 +39,13 @@ impl MonoNanos {
     }
 }
 
+/// How long this thread has had a core: what it did, however long it waited.
+#[must_use]
+pub fn thread_cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
 /// Translates monotonic times into wall clock times for spans. Anchored once, so spans of one process never reorder
 /// when the wall clock is set.
 #[derive(Debug, Clone, Copy)]

@@ -25,10 +25,10 @@ pub use kv_cache_dtype::KvCacheDtype;
 pub use sampling_params::SamplingParams;
 
 use crate::clock::MonoNanos;
-use crate::telemetry::labels::RequestOutcome;
+use crate::telemetry::labels::{GrammarField, RequestOutcome};
 
 /// The version of this module's wire form. Both sides say theirs first and refuse another's.
-pub const PROTOCOL_VERSION: u32 = 8;
+pub const PROTOCOL_VERSION: u32 = 9;
 
 /// A payload on its way to the next station.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -361,6 +361,8 @@ pub enum AbortKind {
     Requested,
     /// The forward pass failed.
     StepFailed,
+    /// The grammar of this field turned out to be more than can be followed.
+    Grammar(GrammarField),
     /// The engine is gone; made by the frontend, never sent by an engine.
     EngineDead,
     /// The server ends before the request did; made by the frontend, never sent by an engine.
@@ -378,6 +380,7 @@ impl AbortKind {
             Self::TooLarge => "too_large",
             Self::Requested => "requested",
             Self::StepFailed => "step_failed",
+            Self::Grammar(_) => "grammar",
             Self::EngineDead => "engine_dead",
             Self::CutOff => "cut_off",
             Self::TimedOut => "timed_out",

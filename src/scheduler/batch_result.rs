@@ -98,11 +98,7 @@ impl Scheduler {
                     Ok((sampled, ends)) => {
                         request.output(Some(sampled.token), sampled.logprob.into_iter().collect(), ends)
                     }
-                    Err(error) => {
-                        let (message, kind) =
-                            (format!("the grammar cannot be followed: {error}"), AbortKind::StepFailed);
-                        request.output(None, Vec::new(), Some(FinishReason::Abort { message, kind }))
-                    }
+                    Err(error) => request.output(None, Vec::new(), Some(request.grammar_failed(&error))),
                 }
             };
             send_hops(request, was_decoding, output.finish_reason.is_some(), out);

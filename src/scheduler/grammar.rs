@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::Scheduler;
 use super::request::Request;
 use crate::clock::MonoNanos;
-use crate::io_struct::{FinishReason, TokenId};
+use crate::io_struct::{AbortKind, FinishReason, TokenId};
 use crate::model_runner::sampler::{self, Sampled};
 use crate::structured::worker::{Constraint, GrammarWorkers};
 use crate::structured::{GrammarError, Progress, TokenMask};
@@ -56,6 +56,15 @@ impl Request {
     /// Waits until it is known which tokens may come next, and says for how long.
     pub(super) fn await_mask(&mut self) -> Duration {
         self.constraint.as_mut().map_or(Duration::ZERO, await_mask)
+    }
+
+    /// How a request ends whose grammar cannot be followed to its end: the grammar is to blame, as far as there is one.
+    pub(super) fn grammar_failed(&self, error: &GrammarError) -> FinishReason {
+        let (name, kind) = match &self.params.grammar {
+            Some(grammar) => (grammar.field.as_str(), AbortKind::Grammar(grammar.field)),
+            None => ("the grammar", AbortKind::StepFailed),
+        };
+        FinishReason::Abort { message: format!("{name} cannot be followed: {error}"), kind }
     }
 
     /// Chooses the next token from `row` and appends it. If the output ends with it, says why: a grammar that allows

@@ -7,7 +7,12 @@ use std::thread;
 use std::time::Duration;
 
 use super::{Follower, GrammarError, Grammars, Progress, TokenMask};
+use crate::clock::thread_cpu_time;
 use crate::io_struct::{Grammar, TokenId};
+
+/// The most work, in time of one core, that it may take to find what may come next: usual grammars take less than a
+/// thousandth of a second, and everybody in the batch waits for it.
+const MASK_LIMIT: Duration = Duration::from_millis(100);
 
 type Job = Box<dyn FnOnce() + Send>;
 type Build = Box<dyn Fn() -> Result<Grammars, GrammarError> + Send + Sync>;
@@ -18,6 +23,7 @@ pub struct GrammarWorkers {
     mask: Sender<Job>,
     grammars: Arc<OnceLock<Result<Grammars, GrammarError>>>,
     build: Arc<Build>,
+    mask_limit: Duration,
 }
 
 impl GrammarWorkers {
@@ -28,9 +34,16 @@ impl GrammarWorkers {
     pub fn start(
         build: impl Fn() -> Result<Grammars, GrammarError> + Send + Sync + 'static,
     ) -> std::io::Result<Arc<Self>> {
+        Self::start_with(MASK_LIMIT, build)
+    }
+
+    fn start_with(
+        mask_limit: Duration,
+        build: impl Fn() -> Result<Grammars, GrammarError> + Send + Sync + 'static,
+    ) -> std::io::Result<Arc<Self>> {
         let (compile, mask) = (worker("grammar-compile")?, worker("grammar")?);
         let build: Build = Box::new(build);
-        Ok(Arc::new(Self { compile, mask, grammars: Arc::default(), build: Arc::new(build) }))
+        Ok(Arc::new(Self { compile, mask, grammars: Arc::default(), build: Arc::new(build), mask_limit }))
     }
 
     /// Begins with `grammar`: it is compiled, and then what may come first is known.
@@ -153,8 +166,13 @@ impl Constraint {
         let mut follower = next.follower;
         let progress = follower.take(token)?;
         if progress == Progress::Open {
+            let limit = self.workers.mask_limit;
             self.state = State::Asked(ask(&self.workers.mask, move || {
+                let began = thread_cpu_time();
                 let mask = follower.mask()?;
+                if thread_cpu_time() - began > limit {
+                    return Err(GrammarError::new("it takes too much work to find what may come next"));
+                }
                 Ok(Next { follower, mask })
             }));
         }
@@ -216,6 +234,14 @@ mod tests {
             }
         }
         assert_eq!(built.load(Relaxed), 1);
+    }
+
+    #[test]
+    fn too_much_work_ends_an_output() {
+        let workers = GrammarWorkers::start_with(Duration::ZERO, || Ok(following())).unwrap();
+        let mut output = workers.begin(regex("aaa"));
+        assert_eq!(output.take(TokenId(97)), Ok(Progress::Open), "the first mask is part of the compilation");
+        assert!(output.wait().is_err());
     }
 
     #[test]

@@ -237,6 +237,11 @@ impl RequestStream {
                             self.tell(reason); // a step took it in
                             SubmitError::Failed(message.clone())
                         }
+                        AbortKind::Grammar(field) => {
+                            self.usage = *usage;
+                            self.tell(reason);
+                            SubmitError::Invalid { param: field.as_str().to_owned(), message: message.clone() }
+                        }
                     };
                     self.books = None; // the status of the answer tells
                     return Err(refused);

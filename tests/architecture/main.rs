@@ -51,7 +51,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
         ],
     ),
     ("tokenizer", &["io_struct", "clock"]),
-    ("structured", &["tokenizer", "io_struct"]),
+    ("structured", &["tokenizer", "io_struct", "clock"]),
     ("io_struct", &["clock", "telemetry::labels"]),
     ("ipc", &["io_struct", "clock"]),
     ("scheduler", &["model_runner", "structured", "drills", "io_struct", "config", "clock", "telemetry::labels"]),

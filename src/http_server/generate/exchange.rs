@@ -110,6 +110,7 @@ pub fn abort_error(finish_reason: Option<&FinishReason>) -> Option<ApiError> {
         AbortKind::Requested => return None,
         AbortKind::CutOff => ApiError::not_serving(message),
         AbortKind::TimedOut => ApiError::timed_out(message),
+        AbortKind::Grammar(field) => ApiError::invalid(field.as_str(), message),
         AbortKind::StepFailed => SubmitError::Failed(message.clone()).into(),
         AbortKind::EngineDead => SubmitError::EngineDead.into(),
     };

@@ -71,9 +71,9 @@ fn a_grammar_that_fails_ends_its_request_and_no_other() {
     bench.run(vec![request("free", &[1], 5), follows("bad", &[2], 5, "("), follows("good", &[3], 5, "[0-9]{3}")]);
     assert_eq!(bench.text("free"), expected(&[1], 5));
     assert!(is_number(&bench.text("good"), 3));
-    assert!(matches!(end(&bench, "bad"), FinishReason::Abort { kind: AbortKind::StepFailed, .. }));
+    assert!(matches!(end(&bench, "bad"), FinishReason::Abort { kind: AbortKind::Grammar(GrammarField::Regex), .. }));
     let mut without = plain_bench(ROOMY);
     without.run(vec![follows("a", &[2], 5, "a")]);
-    assert!(matches!(end(&without, "a"), FinishReason::Abort { kind: AbortKind::StepFailed, .. }));
+    assert!(matches!(end(&without, "a"), FinishReason::Abort { kind: AbortKind::Grammar(GrammarField::Regex), .. }));
     assert!(bench.is_clean() && without.is_clean());
 }

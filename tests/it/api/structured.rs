@@ -153,6 +153,11 @@ async fn a_grammar_that_cannot_be_followed_is_a_400_by_its_field() {
     assert_eq!(server.metric("radiosonde_num_requests_total").await, 0.0, "nothing was scheduled");
     let labels = [("field", "ebnf"), ("outcome", "refused")];
     assert_eq!(server.metric_with("radiosonde_grammars_total", &labels).await, 3.0);
+    // It compiles, and is found to be too much when it is followed.
+    let (status, error) =
+        refused(&server, GENERATE, asked("a", &json!({"regex": "((a{1,1000}){1,1000}){1,1000}"}))).await;
+    assert_eq!((status, &error["param"]), (400, &json!("regex")), "{error}");
+    assert!(error["message"].as_str().unwrap().starts_with("regex cannot be followed: "), "{error}");
     let digits = ok(&server, GENERATE, asked("a", &json!({"regex": "[0-9]{4}"}))).await;
     assert!(digits["text"].as_str().unwrap().parse::<u16>().is_ok(), "{digits}");
 }

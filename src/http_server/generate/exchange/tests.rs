@@ -9,6 +9,7 @@ use serde_json::json;
 
 use super::*;
 use crate::io_struct::{Rid, TokenId};
+use crate::telemetry::labels::GrammarField;
 use crate::tokenizer_manager::request::RequestState;
 
 /// Both halves of a request.
@@ -107,6 +108,7 @@ fn each_kind_of_abort_has_its_status() {
     check(AbortKind::QueueFull, 503);
     check(AbortKind::TooLarge, 400);
     check(AbortKind::StepFailed, 500);
+    check(AbortKind::Grammar(GrammarField::Ebnf), 400);
     check(AbortKind::EngineDead, 503);
     check(AbortKind::CutOff, 503);
     check(AbortKind::TimedOut, 503);
