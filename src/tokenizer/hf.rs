@@ -1,5 +1,6 @@
 //! A `tokenizer.json`, as the hub's models carry it.
 
+mod postprocessing;
 mod spelling;
 
 use std::path::Path;
@@ -10,6 +11,7 @@ use tokenizers::pre_tokenizers::metaspace::PrependScheme;
 
 use super::{ControlTokens, TokenizerError, Vocabulary};
 use crate::io_struct::TokenId;
+use postprocessing::refuse_unsound;
 use spelling::Spelling;
 
 /// A tokenizer of the `tokenizers` library, as its file describes it.
@@ -39,6 +41,7 @@ impl HfVocabulary {
             message: error.to_string(),
         };
         let mut parsing = HfTokenizer::from_file(path).map_err(unreadable)?;
+        refuse_unsound(&parsing).map_err(|message| unreadable(message.into()))?;
         parsing.with_truncation(None).map_err(unreadable)?;
         parsing.with_padding(None);
         let mut as_text = parsing.clone();

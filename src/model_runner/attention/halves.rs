@@ -6,6 +6,7 @@ use super::super::PAGE_SIZE;
 use super::super::kernels::prefetch::{LINE, prefetch};
 use super::super::kernels::{LANES, Lanes};
 use super::BLOCK_PAGES;
+use super::segments::Products;
 use super::walk::{Walk, bundle};
 
 /// Queries that meet a key while it is in a register.
@@ -13,6 +14,12 @@ const SCORE_WIDTH: usize = 12;
 
 /// Queries whose values are summed up at once.
 const VALUE_WIDTH: usize = 6;
+
+/// Numbers of queries for which there is a kernel of the first product.
+const SCORE_WIDTHS: [usize; 6] = [SCORE_WIDTH, 8, 6, 4, 3, 2];
+
+/// The same of the second product.
+const VALUE_WIDTHS: [usize; 4] = [VALUE_WIDTH, 4, 3, 2];
 
 /// Columns of values that are summed up in registers at once, in lanes.
 const VALUE_LANES: usize = 4;
@@ -25,11 +32,7 @@ pub(super) struct Queries {
     head_dim: usize,
 }
 
-/// Numbers of queries for which there is a kernel.
-const SCORE_WIDTHS: [usize; 6] = [SCORE_WIDTH, 8, 6, 4, 3, 2];
-const VALUE_WIDTHS: [usize; 4] = [VALUE_WIDTH, 4, 3, 2];
-
-impl super::segments::Products for Queries {
+impl Products for Queries {
     #[inline(always)]
     fn new<L: Lanes>(queries: &[f32], head_dim: usize) -> Self {
         let count = queries.len() / head_dim;

@@ -192,6 +192,7 @@ impl KvShape {
     }
 }
 
+/// Within half precision, whatever the dtype.
 #[inline(always)]
 fn finite<L: Lanes>(values: &[f32; LANES]) -> L::Floats {
     let largest = L::splat(f16::MAX.to_f32());
