@@ -6,15 +6,17 @@
 ids.jsonl: a line for each text: the text, its ids with control tokens parsed, and its ids with them as text where these
 are others.
 logprobs.jsonl: a line for each prompt: its ids, those that follow greedily, and the log-probability of each of all these
-but the first after those before it.
+but the first after those before it; and these again with all weights unpacked to F32, and keys and values in F32 too.
 """
+import ctypes
 import json
 import random
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy
-from llama_cpp import Llama
+from llama_cpp import Llama, llama_cpp as api
 
 HERE = Path(__file__).parent
 GREEDY = 24
@@ -71,11 +73,34 @@ def logprobs(model: Llama, prompt: list[int]) -> list:
     for _ in range(GREEDY):
         greedy.append(int(numpy.argmax(model.scores[model.n_tokens - 1])))
         model.eval(greedy[-1:])
-    tokens = prompt + greedy
+    return [prompt, greedy, of_scores(model, prompt + greedy)]
+
+
+def of_scores(model: Llama, tokens: list[int]) -> list[float]:
     rows = numpy.array(model.scores[: len(tokens) - 1], dtype=numpy.float64)
     rows -= rows.max(axis=1, keepdims=True)
     rows -= numpy.log(numpy.exp(rows).sum(axis=1, keepdims=True))
-    return [prompt, greedy, [round(float(row[token]), 4) for row, token in zip(rows, tokens[1:])]]
+    return [round(float(row[token]), 4) for row, token in zip(rows, tokens[1:])]
+
+
+def unpack(source: str, target: str) -> None:
+    params = api.llama_model_quantize_default_params()
+    params.ftype, params.allow_requantize = api.LLAMA_FTYPE_ALL_F32, True
+    if code := api.llama_model_quantize(source.encode(), target.encode(), ctypes.byref(params)):
+        raise SystemExit(f"llama_model_quantize returned {code}")
+
+
+def in_floats(source: str, found: list) -> list:
+    """`found`, and the log-probabilities of the same ids in single precision."""
+    with tempfile.TemporaryDirectory() as folder:
+        unpack(source, f"{folder}/f32.gguf")
+        kv = {"type_k": api.GGML_TYPE_F32, "type_v": api.GGML_TYPE_F32}
+        model = Llama(f"{folder}/f32.gguf", n_ctx=512, logits_all=True, verbose=False, **kv)
+        for line in found:
+            model.reset()
+            model.eval(line[0] + line[1])
+            line.append(of_scores(model, line[0] + line[1]))
+    return found
 
 
 def lines(name: str, values: list) -> None:
@@ -91,4 +116,5 @@ def text_line(model: Llama, text: str) -> list:
 if __name__ == "__main__":
     model = Llama(sys.argv[1], n_ctx=512, logits_all=True, verbose=False)
     lines("ids.jsonl", [text_line(model, text) for text in texts()])
-    lines("logprobs.jsonl", [logprobs(model, ids(model, prompt, True)) for prompt in PROMPTS])
+    found = [logprobs(model, ids(model, prompt, True)) for prompt in PROMPTS]
+    lines("logprobs.jsonl", in_floats(sys.argv[1], found))
