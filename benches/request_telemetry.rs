@@ -122,7 +122,7 @@ fn run(name: &str, endpoint: Option<String>) {
         std::io::sink,
     );
     let ledger = ProbeLedger::new(Arc::clone(&tracers));
-    tracing::subscriber::with_default(subscriber.unwrap(), || {
+    tracing::subscriber::with_default(subscriber.unwrap().0, || {
         measure(&format!("{name}, 1 prefill chunk"), &ledger, 1);
         measure(&format!("{name}, 12 prefill chunks"), &ledger, 12);
     });

@@ -13,6 +13,7 @@ pub mod sampling;
 pub mod pause;
 pub mod flush_cache;
 pub mod abort_request;
+pub mod levels;
 pub mod info;
 pub mod admin;
 pub mod drills;
@@ -44,6 +45,7 @@ use auth::Keys;
 use error::ApiError;
 use generate::ApiState;
 use health::HealthState;
+use levels::Levels;
 
 /// What is asked of those who ask.
 #[derive(Debug, Clone)]
@@ -72,7 +74,7 @@ impl Policy {
 }
 
 /// Every path of the public listener.
-pub fn router(health: HealthState, policy: Policy) -> Router {
+pub fn router(health: HealthState, levels: Levels, policy: Policy) -> Router {
     let (metrics, all) = (Arc::clone(&health.metrics), Arc::clone(&health.metrics));
     let manager = health.tokenizer_manager.clone();
     let api = ApiState { tokenizer_manager: health.tokenizer_manager.clone(), parsers: policy.parsers };
@@ -88,7 +90,8 @@ pub fn router(health: HealthState, policy: Policy) -> Router {
         .route_layer(middleware::from_fn_with_state(manager, embed::fits_the_model))
         .route_layer(middleware::from_fn_with_state(metrics, count_refusals))
         .route_layer(middleware::from_fn(trace_layer::trace));
-    let info = info::routes().with_state(AdminState::from(&health)).merge(openapi::routes());
+    let levels = levels::routes().with_state(levels).layer(DefaultBodyLimit::max(policy.max_body_bytes));
+    let info = info::routes().with_state(AdminState::from(&health)).merge(openapi::routes()).merge(levels);
     guarded(requests.merge(info).merge(about_health(health)), policy, all)
 }
 

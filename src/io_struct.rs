@@ -28,7 +28,7 @@ use crate::clock::MonoNanos;
 use crate::telemetry::labels::{GrammarField, RequestOutcome};
 
 /// The version of this module's wire form. Both sides say theirs first and refuse another's.
-pub const PROTOCOL_VERSION: u32 = 9;
+pub const PROTOCOL_VERSION: u32 = 10;
 
 /// A payload on its way to the next station.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -89,6 +89,8 @@ pub enum ToEngine {
     Fault(Fault),
     /// All drills end.
     FaultsOff,
+    /// Log what this filter lets through.
+    LogFilter(String),
 }
 
 impl ToEngine {
@@ -98,12 +100,7 @@ impl ToEngine {
         match self {
             Self::Generate(request) => Some((&request.rid, request.serial, &request.input_ids)),
             Self::Embed(request) => Some((&request.rid, request.serial, &request.input_ids)),
-            Self::Abort(_)
-            | Self::Pause(_)
-            | Self::Continue
-            | Self::FlushCache(_)
-            | Self::Fault(_)
-            | Self::FaultsOff => None,
+            _ => None,
         }
     }
 }

@@ -194,7 +194,8 @@ impl Scheduler {
                     ToEngine::Pause(mode) => self.pause(mode, out),
                     ToEngine::Continue => self.resume(out),
                     ToEngine::FlushCache(id) => self.flush_cache(&worker, id, out),
-                    ToEngine::Fault(_) | ToEngine::FaultsOff => {} // the ipc thread has done it; this turn sees it
+                    // The ipc thread has done it; this turn sees it.
+                    ToEngine::Fault(_) | ToEngine::FaultsOff | ToEngine::LogFilter(_) => {}
                 },
                 SchedulerInput::WorkerGone(worker) => self.forget(|owner, _, _| *owner == worker),
             }

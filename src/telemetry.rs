@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-pub use log::{LogConfig, LogError, LogFormat};
+pub use log::{LogConfig, LogControl, LogError, LogFormat};
 pub use metrics::{Metrics, MetricsAlias};
 pub use otlp::logs::LogExport;
 pub use otlp::{OtlpConfig, OtlpError, OtlpProtocol, SamplingConfig, Tracers};
@@ -41,6 +41,8 @@ pub struct Telemetry {
     pub tracers: Arc<Tracers>,
     /// The export of log lines.
     pub logs: Arc<LogExport>,
+    /// Changes which lines there are.
+    pub log_control: LogControl,
 }
 
 impl Telemetry {
@@ -80,6 +82,6 @@ pub fn init(config: &TelemetryConfig) -> Result<Telemetry, TelemetryError> {
     let metrics = Arc::new(Metrics::new()?.with_alias(config.metrics_alias));
     let tracers = Arc::new(Tracers::new(&config.otlp, &config.sampling, metrics.exports.clone())?);
     let logs = Arc::new(LogExport::new(&config.otlp_logs, metrics.logs.clone())?);
-    log::init(&config.log, tracers.frontend(), &logs, &metrics.logs)?;
-    Ok(Telemetry { metrics, tracers, logs })
+    let log_control = log::init(&config.log, tracers.frontend(), &logs, &metrics.logs)?;
+    Ok(Telemetry { metrics, tracers, logs, log_control })
 }

@@ -57,7 +57,7 @@ impl Emitter {
         let config = LogConfig { format, filter: "warn,telemetry=info".to_owned() };
         let subscriber =
             log::subscriber(&config, self.tracers.frontend(), &self.logs, &self.metrics.logs, self.lines.clone());
-        let subscriber = subscriber.expect("a sound filter");
+        let (subscriber, _) = subscriber.expect("a sound filter");
         tracing::subscriber::with_default(subscriber, emit)
     }
 

@@ -11,7 +11,7 @@ use signal_hook::iterator::Signals;
 use tokio::sync::mpsc;
 
 use super::RuntimeError;
-use super::engine_ipc::{EngineIpc, Workers};
+use super::engine_ipc::{Controls, EngineIpc, Workers};
 use crate::config::{EncoderPrecision, EngineArgs, ModelArgs, SchedulerArgs};
 use crate::drills::DrilledRunner;
 use crate::io_struct::{EngineInfo, EngineLimits, KernelBackend, ModelInfo, ModelSource, TokenId};
@@ -27,7 +27,7 @@ use crate::scheduler::vitals::VitalsPage;
 use crate::scheduler::{PrefixCache, Scheduler, SchedulerConfig};
 use crate::structured::worker::GrammarWorkers;
 use crate::structured::{GrammarError, Grammars};
-use crate::telemetry;
+use crate::telemetry::{self, LogControl};
 use crate::tokenizer::Tokenizer;
 
 /// Messages received and not yet seen by the scheduler; beyond it the socket is not read.
@@ -38,7 +38,7 @@ const INBOX_CAPACITY: usize = 4096;
 /// # Errors
 /// No socket, or no model.
 pub fn run(args: &EngineArgs) -> Result<(), RuntimeError> {
-    telemetry::log::init_plain(&super::log_config(&args.log))?;
+    let log = telemetry::log::init_plain(&super::log_config(&args.log))?;
     let listener = match args.supervised {
         Some(parent) => inherit_listener(parent)?,
         None => {
@@ -49,19 +49,19 @@ pub fn run(args: &EngineArgs) -> Result<(), RuntimeError> {
         }
     };
     end_on_signal(listener.try_clone()?)?;
-    let outcome = serve(args, &listener);
+    let outcome = serve(args, &listener, log);
     ipc::remove_socket(&listener);
     outcome
 }
 
 /// Loads the model and turns the scheduler; the ipc thread speaks with frontends all the while.
-fn serve(args: &EngineArgs, listener: &UnixListener) -> Result<(), RuntimeError> {
+fn serve(args: &EngineArgs, listener: &UnixListener, log: LogControl) -> Result<(), RuntimeError> {
     let vitals = Arc::new(VitalsPage::default());
     let workers = Workers::new(Arc::clone(&vitals));
     let (inbox, received) = mpsc::channel(INBOX_CAPACITY);
     let drills = super::drills(&args.drills);
-    let ready = EngineIpc { listener: listener.try_clone()?, workers: workers.clone(), inbox, drills: drills.clone() }
-        .spawn()?;
+    let controls = Controls { drills: drills.clone(), log };
+    let ready = EngineIpc { listener: listener.try_clone()?, workers: workers.clone(), inbox, controls }.spawn()?;
     let source = model_hub::resolve(args.model.model.as_deref())?;
     drills.before_load();
     let runner = DrilledRunner::around(load(&source, &args.model, &args.scheduler)?, &drills);

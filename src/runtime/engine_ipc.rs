@@ -22,6 +22,7 @@ use crate::ipc::{self, Frames, IpcError};
 use crate::scheduler::SchedulerInput;
 use crate::scheduler::outbox::Outbox;
 use crate::scheduler::vitals::VitalsPage;
+use crate::telemetry::LogControl;
 use crate::telemetry::labels::Hop;
 
 /// How often the engine says that it is there.
@@ -80,8 +81,29 @@ pub struct EngineIpc {
     pub workers: Workers,
     /// Where their messages go.
     pub inbox: mpsc::Sender<SchedulerInput>,
+    /// What is changed here, where it is done whatever the scheduler does.
+    pub controls: Controls,
+}
+
+/// What frontends change of this process, not of its scheduler.
+#[derive(Debug, Clone)]
+pub struct Controls {
     /// What may go wrong on purpose.
     pub drills: Drills,
+    /// What is logged.
+    pub log: LogControl,
+}
+
+impl Controls {
+    fn take(&self, message: &ToEngine) {
+        match message {
+            ToEngine::Fault(fault) => self.drills.switch_on(*fault),
+            ToEngine::FaultsOff => self.drills.switch_off(),
+            // A frontend sends only what it could read itself.
+            ToEngine::LogFilter(filter) => drop(self.log.change(Some(filter), None)),
+            _ => {}
+        }
+    }
 }
 
 impl EngineIpc {
@@ -107,9 +129,9 @@ impl EngineIpc {
             tokio::select! {
                 accepted = listener.accept() => match accepted {
                     Ok((stream, _)) => {
-                        let drills = self.drills.clone();
+                        let controls = self.controls.clone();
                         let (workers, inbox) = (self.workers.clone(), self.inbox.clone());
-                        connections.spawn(connection(stream, workers, inbox, model.clone(), drills));
+                        connections.spawn(connection(stream, workers, inbox, model.clone(), controls));
                     }
                     Err(error) => tracing::warn!(%error, "a frontend could not connect"),
                 },
@@ -125,7 +147,7 @@ async fn connection(
     workers: Workers,
     inbox: mpsc::Sender<SchedulerInput>,
     model: watch::Receiver<Option<EngineInfo>>,
-    drills: Drills,
+    controls: Controls,
 ) {
     let mut frames = ipc::frames(stream);
     let hello = match ipc::welcome(&mut frames).await {
@@ -138,8 +160,8 @@ async fn connection(
     tracing::info!(%worker, pid = hello.pid, "frontend connected");
     let (sink, stream) = frames.split();
     let ended = tokio::select! {
-        ended = write(sink, outbox, model, &workers.vitals, &drills) => ended,
-        ended = read(stream, &worker, sender.downgrade(), &inbox, &workers.vitals, &drills) => ended,
+        ended = write(sink, outbox, model, &workers.vitals, &controls.drills) => ended,
+        ended = read(stream, &worker, sender.downgrade(), &inbox, &workers.vitals, &controls) => ended,
     };
     workers.connected().remove(&worker);
     tracing::info!(%worker, reason = %ended, "frontend gone");
@@ -154,7 +176,7 @@ async fn read(
     events: mpsc::WeakSender<Envelope<FromEngine>>,
     inbox: &mpsc::Sender<SchedulerInput>,
     vitals: &VitalsPage,
-    drills: &Drills,
+    controls: &Controls,
 ) -> IpcError {
     loop {
         let message: Envelope<ToEngine> = match stream.next().await {
@@ -165,12 +187,8 @@ async fn read(
                 Err(error) => return error,
             },
         };
-        drills.before_engine_reads().await;
-        match &message.msg {
-            ToEngine::Fault(fault) => drills.switch_on(*fault), // here, where it is seen whatever the scheduler does
-            ToEngine::FaultsOff => drills.switch_off(),
-            _ => {}
-        }
+        controls.drills.before_engine_reads().await;
+        controls.take(&message.msg);
         if let (Some((rid, ..)), Some(events)) = (message.msg.request(), events.upgrade()) {
             let entered = EngineEvent::HopEntered { rid: rid.clone(), hop: Hop::Inbox };
             let _ = events.try_send(Envelope::now(FromEngine::Event(entered))); // a full outbox ends the connection

@@ -18,6 +18,7 @@ use super::{Listeners, RuntimeError, canary, public, telemetry_config};
 use crate::config::{FrontendArgs, HttpArgs};
 use crate::http_server::admin::{AdminState, FrontendVitals};
 use crate::http_server::health::HealthState;
+use crate::http_server::levels::Levels;
 use crate::http_server::{self, Policy};
 use crate::incidents::IncidentLog;
 use crate::io_struct::{EngineInfo, ModelInfo, ModelSource, ModelTask};
@@ -99,7 +100,8 @@ impl Frontend {
         telemetry.metrics.watch(Arc::new(vitals)).map_err(telemetry::TelemetryError::from)?;
         let public = PublicServer { settle: args.drain_settle, ..PublicServer::default() };
         let policy = Policy::new(args);
-        let router = http_server::router(health.clone(), policy.clone());
+        let levels = Levels { manager: manager.clone(), telemetry: telemetry.clone() };
+        let router = http_server::router(health.clone(), levels, policy.clone());
         let http = serve_public(listeners.public, router, listeners.tls, &public);
         let admin = Admin::start(listeners.admin, health, policy, public.clone())?;
         Ok((Self { manager, telemetry, args: args.clone(), url, http, public, admin }, queue))

@@ -82,10 +82,10 @@ async fn supervise(
     source: &ModelSource,
     present: &mut Option<Engine>,
 ) -> RuntimeError {
-    let mut budget = RestartBudget::new(args.supervision.engine_restarts);
+    let (mut budget, log) = (RestartBudget::new(args.supervision.engine_restarts), &frontend.telemetry.log_control);
     loop {
-        let started =
-            PrivateSocket::listen().and_then(|(socket, listener)| Ok((socket, Engine::spawn(args, source, listener)?)));
+        let started = PrivateSocket::listen()
+            .and_then(|(socket, listener)| Ok((socket, Engine::spawn(args, source, log, listener)?)));
         let death = match started {
             Ok((socket, engine)) => {
                 let engine = present.insert(engine);

@@ -16,6 +16,7 @@ use tokio::sync::oneshot;
 use crate::config::ServeArgs;
 use crate::incidents::STDERR_LINES;
 use crate::io_struct::ModelSource;
+use crate::telemetry::LogControl;
 
 /// The pipe ends with the engine; longer than this is somebody else who holds it.
 const LAST_WORDS_LIMIT: Duration = Duration::from_millis(100);
@@ -68,9 +69,9 @@ impl Engine {
     ///
     /// # Errors
     /// The process cannot be started.
-    pub fn spawn(args: &ServeArgs, model: &ModelSource, listener: UnixListener) -> io::Result<Self> {
+    pub fn spawn(args: &ServeArgs, model: &ModelSource, log: &LogControl, listener: UnixListener) -> io::Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
-        command.arg("engine").args(engine_args(args, model));
+        command.arg("engine").args(engine_args(args, model, &log.chosen().directives()));
         command.stdin(Stdio::from(OwnedFd::from(listener)));
         command.stderr(Stdio::piped());
         command.process_group(0); // a Ctrl-C is for the frontend alone: it drains, then ends the engine
@@ -140,13 +141,12 @@ fn wait(child: &mut Child) -> io::Result<ExitStatus> {
     child.wait()
 }
 
-fn engine_args(args: &ServeArgs, model: &ModelSource) -> Vec<String> {
+fn engine_args(args: &ServeArgs, model: &ModelSource, log_filter: &str) -> Vec<String> {
     let model = match model {
         ModelSource::Gguf(path) | ModelSource::Folder(path) => path.display().to_string(),
         ModelSource::Scripted(script) => format!("scripted:{script}"),
     };
-    let log = &args.telemetry.log;
-    let log_format = match log.log_format {
+    let log_format = match args.telemetry.log.log_format {
         crate::config::LogFormat::Human => "human",
         crate::config::LogFormat::Json => "json",
     };
@@ -156,7 +156,7 @@ fn engine_args(args: &ServeArgs, model: &ModelSource) -> Vec<String> {
         format!("--encoder-precision={}", args.model.encoder_precision.as_str()),
         format!("--kv-cache-dtype={}", args.model.kv_cache_dtype.as_str()),
         format!("--log-format={log_format}"),
-        format!("--log-level={}", log.log_level),
+        format!("--log-level={log_filter}"),
     ];
     all.extend(args.scheduler.flags());
     all.extend(args.model.context_length.map(|tokens| format!("--context-length={tokens}")));

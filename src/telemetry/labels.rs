@@ -312,6 +312,10 @@ label_set! {
         ContinueGeneration => "/continue_generation",
         /// `POST /flush_cache`
         FlushCache => "/flush_cache",
+        /// `GET` or `POST /set_trace_level`
+        SetTraceLevel => "/set_trace_level",
+        /// `POST /configure_logging`
+        ConfigureLogging => "/configure_logging",
         /// Health as gRPC has it.
         GrpcHealth => "/grpc.health.v1.Health/{method}",
         /// Nothing is there.

@@ -1,6 +1,7 @@
 //! Log lines on standard error, for people or for machines, each with the ids that lead to its trace.
 
 pub mod events;
+mod control;
 mod fields;
 mod format;
 mod ids;
@@ -10,13 +11,14 @@ use std::io::{IsTerminal, stderr};
 
 use opentelemetry_sdk::trace::SdkTracer;
 use tracing::{Level, Metadata, Subscriber};
-use tracing_subscriber::filter::{EnvFilter, FilterExt, ParseError, filter_fn};
+use tracing_subscriber::filter::{FilterExt, ParseError, filter_fn};
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
-use tracing_subscriber::{Registry, fmt};
+use tracing_subscriber::{Registry, fmt, reload};
 
+pub use control::{LogChoice, LogControl, REQUESTS};
 use format::Line;
 use ids::RememberIds;
 use limit::Limit;
@@ -63,25 +65,39 @@ pub enum LogError {
     /// The thread that tells of suppressed lines could not start.
     #[error("cannot start the thread of the log")]
     Thread(#[from] std::io::Error),
+    /// A word in the filter is no level.
+    #[error(
+        "'{word}' is no log level: write off, error, warn, info, debug, trace, or a target with one as in radiosonde=debug"
+    )]
+    Level {
+        /// What was given.
+        word: String,
+    },
+    /// There is no subscriber any more whose filter could change.
+    #[error("the log filter cannot be changed")]
+    Change(#[from] reload::Error),
     /// Somebody installed a subscriber before.
     #[error("logging is set up already")]
     Twice(#[from] TryInitError),
 }
 
-/// Libraries that carry our traces: their chatter about carrying would fill the log, or trace itself.
-const NOISE: &str = "opentelemetry=warn,opentelemetry_sdk=warn,opentelemetry_otlp=warn,h2=warn,tonic=warn,hyper=warn,\
-                     hyper_util=warn,tower=warn,reqwest=warn";
-
 /// The targets that spans and span events come from.
 const OURS: &str = env!("CARGO_CRATE_NAME");
 
 /// Installs the subscriber of a frontend: log lines, which `export` takes too, and spans written through `tracer`. Once
-/// per process.
+/// per process. Returns what changes the filter of the lines.
 ///
 /// # Errors
 /// The filter cannot be read, a thread cannot start, or a subscriber is installed already.
-pub fn init(config: &LogConfig, tracer: &SdkTracer, export: &LogExport, metrics: &LogMetrics) -> Result<(), LogError> {
-    Ok(subscriber(config, tracer, export, metrics, stderr)?.try_init()?)
+pub fn init(
+    config: &LogConfig,
+    tracer: &SdkTracer,
+    export: &LogExport,
+    metrics: &LogMetrics,
+) -> Result<LogControl, LogError> {
+    let (subscriber, control) = subscriber(config, tracer, export, metrics, stderr)?;
+    subscriber.try_init()?;
+    Ok(control)
 }
 
 /// What [`init`] installs, with log lines that go to `writer`.
@@ -94,7 +110,7 @@ pub fn subscriber<W>(
     export: &LogExport,
     metrics: &LogMetrics,
     writer: W,
-) -> Result<impl Subscriber + Send + Sync, LogError>
+) -> Result<(impl Subscriber + Send + Sync, LogControl), LogError>
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
@@ -106,20 +122,18 @@ where
         .with_location(false)
         .with_target(false)
         .with_filter(filter_fn(traced));
-    Ok(Registry::default().with(spans).with(RememberIds).with(lines(
-        config,
-        writer,
-        export.bridge(),
-        Some(metrics.clone()),
-    )?))
+    let (lines, control) = lines(config, writer, export.bridge(), Some(metrics.clone()))?;
+    Ok((Registry::default().with(spans).with(RememberIds).with(lines), control))
 }
 
 /// Installs the subscriber of an engine, which opens no spans: log lines only. Once per process.
 ///
 /// # Errors
 /// The filter cannot be read, a thread cannot start, or a subscriber is installed already.
-pub fn init_plain(config: &LogConfig) -> Result<(), LogError> {
-    Ok(Registry::default().with(RememberIds).with(lines(config, stderr, None, None)?).try_init()?)
+pub fn init_plain(config: &LogConfig) -> Result<LogControl, LogError> {
+    let (lines, control) = lines(config, stderr, None, None)?;
+    Registry::default().with(RememberIds).with(lines).try_init()?;
+    Ok(control)
 }
 
 /// What is filtered and limited is so for both: a line that is written is a record, and none else is.
@@ -128,18 +142,16 @@ fn lines<S, W>(
     writer: W,
     records: Option<Bridge>,
     metrics: Option<LogMetrics>,
-) -> Result<impl Layer<S>, LogError>
+) -> Result<(impl Layer<S>, LogControl), LogError>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
-    let unreadable = |source| LogError::Filter { filter: config.filter.clone(), source };
-    // The user's words come last and win.
-    let filter = EnvFilter::builder().parse(format!("{NOISE},{}", config.filter)).map_err(unreadable)?;
+    let (filter, control) = LogControl::new(&config.filter)?;
     let layer = fmt::layer().with_ansi(stderr().is_terminal()).event_format(Line(config.format)).with_writer(writer);
     // Whoever carries records must not make any: each would bring forth the next.
     let records = records.map(|bridge| bridge.with_filter(filter_fn(|metadata| metadata.target().starts_with(OURS))));
-    Ok(layer.and_then(records).with_filter(filter.and(Limit::start(metrics)?)))
+    Ok((layer.and_then(records).with_filter(filter.and(Limit::start(metrics)?)), control))
 }
 
 /// Our spans, and what was logged inside them at info or above.

@@ -39,7 +39,7 @@ use resource::resource;
 use runtime::ExportRuntime;
 use sampler::RecordAll;
 use sampling::Policy;
-pub use sampling::{Ending, SamplingConfig, Share};
+pub use sampling::{Ending, SamplingConfig, Share, TraceLevel};
 use settings::{Destination, Queue};
 use signal::Signal;
 use undecided::{Limits, Undecided};
@@ -184,6 +184,17 @@ impl Tracers {
     #[must_use]
     pub fn engine_pid(&self) -> Option<u32> {
         Some(self.engine_pid.load(Ordering::Relaxed)).filter(|&pid| pid != 0)
+    }
+
+    /// Changes how many good traces are kept.
+    pub fn set_level(&self, level: TraceLevel) {
+        self.policy.set_level(level);
+    }
+
+    /// Whether traces go to a collector.
+    #[must_use]
+    pub fn are_exported(&self) -> bool {
+        self.pipeline.is_some()
     }
 
     /// The server's status has changed: the trace of the next probe is kept.

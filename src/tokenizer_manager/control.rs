@@ -1,4 +1,4 @@
-//! What is asked of the engine as a whole: pauses, flushes and drills.
+//! What is asked of the engine as a whole: pauses, flushes, drills and what it logs.
 
 use std::time::Duration;
 
@@ -48,6 +48,13 @@ impl TokenizerManager {
         self.tell_engine(ToEngine::FlushCache(id));
         let answered = tokio::time::timeout(CONFIRMATION_LIMIT, outcome).await;
         answered.map_err(|_| unconfirmed())?.map_err(|_| SubmitError::EngineDead)
+    }
+
+    /// Has the engine log what `filter` lets through.
+    pub fn set_engine_log(&self, filter: String) {
+        if !self.engine().is_dead() {
+            self.tell_engine(ToEngine::LogFilter(filter));
+        }
     }
 
     /// Switches a fault on, here or in the engine. Without `--enable-drills`, nothing happens.

@@ -11,7 +11,9 @@ use super::ServedModel;
 use super::submit::SubmitError;
 use crate::clock::MonoNanos;
 use crate::io_struct::{AbortKind, FinishReason, Rid, TokenId, TokenLogprob};
+use crate::probe_ledger::autopsy::millis;
 use crate::telemetry::labels::RequestOutcome;
+use crate::telemetry::log::REQUESTS;
 use crate::telemetry::spans::{self, RequestAttributes};
 
 /// Token counts of a request.
@@ -300,6 +302,19 @@ impl RequestStream {
             broken: why.filter(|_| books.answer_began),
         };
         spans::record_request(&books.span, &request);
+        books.span.in_scope(|| {
+            tracing::debug!(
+                target: REQUESTS,
+                rid = self.rid.as_str(),
+                %outcome,
+                prompt_tokens = request.prompt_tokens,
+                cached_tokens = request.cached_tokens,
+                completion_tokens = request.completion_tokens,
+                first_output_ms = books.first_news.map(millis),
+                duration_ms = millis(books.submitted.elapsed()),
+                "request ended"
+            );
+        });
         if let Some(error) = error.filter(|_| outcome == RequestOutcome::Error) {
             books.span.in_scope(|| tracing::warn!(rid = self.rid.as_str(), error, "request failed"));
         }

@@ -59,9 +59,12 @@ async fn without_a_key_only_health_is_open() {
 #[tokio::test]
 async fn the_admin_key_opens_what_changes_the_server() {
     let server = Server::start(&["--model=scripted", "--api-key=k", "--admin-api-key=a", "--enable-drills"]).await;
-    for (method, path) in
-        [(Method::POST, "/abort_request"), (Method::GET, "/debug/fault"), (Method::POST, "/continue_generation")]
-    {
+    for (method, path) in [
+        (Method::POST, "/abort_request"),
+        (Method::GET, "/debug/fault"),
+        (Method::POST, "/continue_generation"),
+        (Method::GET, "/set_trace_level?level=1"),
+    ] {
         for (key, want) in [(None, 401), (Some("k"), 401), (Some("a"), 200)] {
             assert_eq!(status(&server, method.clone(), &server.url(path), key).await, want, "{path} {key:?}");
         }

@@ -160,3 +160,73 @@ async fn a_collector_that_never_answers_is_in_nobodys_way() {
     let lost = line(&server, "log records were lost: the collector did not take them").await;
     assert!(lost["records"].as_u64().unwrap() >= 3, "{lost}");
 }
+
+async fn configure(server: &Server, body: &Value) -> (u16, Value) {
+    let answer = server.client().post(server.url("/configure_logging")).json(body).send().await.unwrap();
+    (answer.status().as_u16(), answer.json().await.unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_logged_is_changed_while_the_server_runs() {
+    let server = Server::start(&["--model=scripted", "--log-level=warn"]).await;
+    let of_request =
+        |rid: &str| json!({"text": "a", "rid": rid, "sampling_params": {"max_new_tokens": 3, "ignore_eos": true}});
+    assert_eq!(generate(&server, &of_request("before")).await, 200);
+    let (_, answer) = configure(&server, &json!({"log_requests": true, "log_requests_level": 0})).await;
+    assert_eq!(answer, json!({"log_level": "warn", "log_requests": true}));
+    assert_eq!(generate(&server, &of_request("on")).await, 200);
+    let (_, answer) = configure(&server, &json!({"log_requests": false, "log_level": "radiosonde=debug"})).await;
+    assert_eq!(answer, json!({"log_level": "radiosonde=debug", "log_requests": false}));
+    assert_eq!(generate(&server, &of_request("off")).await, 200);
+    let (_, answer) = configure(&server, &json!({"log_requests": true, "dump_requests_folder": null})).await;
+    assert_eq!(answer, json!({"log_level": "radiosonde=debug", "log_requests": true}));
+    assert_eq!(generate(&server, &of_request("again")).await, 200);
+
+    eventually(MOMENT, async || lines(&server, "request ended").iter().any(|line| line["rid"] == "again")).await;
+    let ended = lines(&server, "request ended");
+    assert_eq!(ended.iter().map(|line| &line["rid"]).collect::<Vec<_>>(), ["on", "again"]);
+    let first = &ended[0];
+    assert_eq!((&first["target"], &first["trace_id"]), (&json!("radiosonde::requests"), &json!(TRACE)));
+    assert_eq!((&first["outcome"], &first["completion_tokens"]), (&json!("length"), &json!(3)), "{first}");
+    assert!(first["first_output_ms"].as_f64().unwrap() <= first["duration_ms"].as_f64().unwrap(), "{first}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn engines_log_what_was_asked_for_too() {
+    let server = Server::start(&["--model=scripted"]).await;
+    assert_eq!(configure(&server, &json!({"log_level": "debug"})).await.0, 200);
+    // One of each process.
+    eventually(MOMENT, async || lines(&server, "what is logged changes").len() == 2).await;
+    server.signal_engine(Signal::TERM);
+    eventually(MOMENT, async || lines(&server, "engine ends").len() == 1).await;
+    eventually(MOMENT, async || server.metric("radiosonde_engine_restarts_total").await == 1.0).await;
+    eventually(MOMENT, async || generate(&server, &tokens(1)).await == 200).await; // by the next engine
+    server.signal_engine(Signal::TERM);
+    eventually(MOMENT, async || lines(&server, "engine ends").len() == 2).await;
+}
+
+#[tokio::test]
+async fn a_wrong_order_to_log_changes_nothing() {
+    let server = Server::start(&["--model=scripted"]).await;
+    for (field, value) in [
+        ("log_level", json!("loud")),
+        ("log_level", json!("info,radiosonde=verbose")),
+        ("log_level", json!(3)),
+        ("log_requests", json!("yes")),
+        ("log_requests_level", json!(1)),
+        ("log_requests_level", json!(-1)),
+        ("log_requests_format", json!("json")),
+        ("dump_requests_folder", json!("/tmp")),
+        ("dump_requests_threshold", json!(1)),
+        ("dump_requests_exclude_meta_keys", json!([])),
+        ("crash_dump_folder", json!("/tmp")),
+    ] {
+        let body = json!({"log_level": "error", "log_requests": true, field: value});
+        let (status, answer) = configure(&server, &body).await;
+        assert_eq!((status, &answer["error"]["param"]), (400, &json!(field)), "{answer}");
+        assert!(answer["error"]["message"].as_str().unwrap().contains(field), "{answer}");
+    }
+    assert_eq!(configure(&server, &json!({"loglevel": "error"})).await.0, 400);
+    let (_, answer) = configure(&server, &json!({})).await;
+    assert_eq!(answer, json!({"log_level": "info", "log_requests": null}));
+}

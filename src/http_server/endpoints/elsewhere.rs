@@ -32,8 +32,6 @@ const PYTHON: &str = "There is no garbage collector.";
 const SCALE: &str = "One server is one engine: run more of them behind a gateway.";
 const INTERNALS: &str = "Flags do not change while a server runs.";
 const SLOW: &str = "Faults on purpose are switched on at /debug/fault, with --enable-drills.";
-const TRACES: &str = "How much is traced is decided at start: --trace-probes, --trace-ratio.";
-const LOGS: &str = "What is logged is decided at start: --log-level, --log-format.";
 
 /// Every path of theirs that is not here.
 pub const ELSEWHERE: &[Elsewhere] = &[
@@ -89,8 +87,6 @@ pub const ELSEWHERE: &[Elsewhere] = &[
     no("/stop_profile", PROFILE),
     no("/dumper/{method}", PROFILE),
     no("/freeze_gc", PYTHON),
-    no("/set_trace_level", TRACES),
-    no("/configure_logging", LOGS),
     no("/set_internal_state", INTERNALS),
     no("/slow_down", SLOW),
     no("/start_expert_distribution_record", EXPERTS),

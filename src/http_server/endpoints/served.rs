@@ -9,6 +9,7 @@ use crate::http_server::embed::body::EncodeBody;
 use crate::http_server::generate::request::GenerateBody;
 use crate::http_server::health::ProbeQuery;
 use crate::http_server::info::LoadsQuery;
+use crate::http_server::levels::{Logging, LoggingBody, TraceLevelQuery, Tracing};
 use crate::http_server::openai::embeddings::{EmbeddingsBody, List};
 use crate::http_server::openai::tokenize::{DetokenizeBody, TokenizeBody};
 use crate::http_server::openapi::answers::{
@@ -213,6 +214,26 @@ pub const ENDPOINTS: &[Endpoint] = &[
     )
     .answers(&[200, 400, 503])
     .texts(&["text/plain"]),
+    of(
+        Family::Control,
+        POST,
+        "/configure_logging",
+        "Changes what is logged from now on, here and in the engine: `log_level`, and with `log_requests` a line for each \
+         finished request.",
+    )
+    .answers(&[200, 400, 413, 415])
+    .takes(schema::<LoggingBody>)
+    .gives(schema::<Logging>),
+    of(
+        Family::Control,
+        &["GET", "POST"],
+        "/set_trace_level",
+        "Changes how many good traces are kept: `level` 0 none, 1 as the flags say, 2 or 3 all. Failed and slow ones always \
+         are.",
+    )
+    .answers(&[200, 400])
+    .asks(schema::<TraceLevelQuery>)
+    .gives(schema::<Tracing>),
     of(Family::Control, POST, "/continue_generation", "Runs batches again.").answers(&[200, 503]).gives(schema::<Done>),
     of(
         Family::Control,

@@ -19,6 +19,11 @@ A line that was written inside a probe or a request also has `trace_id` and `spa
 * `info`: what happened to this server, few lines an hour.
 * `debug`: what is ordinary, for those who look for something (`--log-level radiosonde=debug`).
 
+*More lines, now, without a restart*: `POST /configure_logging` with `{\"log_level\": \"radiosonde=debug\"}`, or with
+`{\"log_requests\": true}` for a line about each finished request, `request ended`, whatever the level (its target is
+`radiosonde::requests`). It holds for this frontend, its engine, and engines that replace it, until somebody changes it
+again or the server ends. The answer says what is logged now. As in SGLang, an admin's key is needed where there is one.
+
 Of one kind of line, at most 20 are written at once and 10 a second for long, errors and `debug` excepted. Suppressed
 ones are counted in `radiosonde_log_lines_suppressed_total` and told in one line when it is over.
 

@@ -47,6 +47,11 @@ no, a trace that failed or was slow is kept all the same, since it tells of this
 parent is then missing. Probes that only wait for a start or a drain are asked again every few
 seconds and say the same each time: they count as good.
 
+*Other shares, now, without a restart*: `/set_trace_level?level=`, by `GET` or `POST`, changes what stands in the last column
+for the traces that begin from then on: `0` keeps none, whatever callers decided, `1` goes by the flags again, `2` and `3`
+keep each trace that no caller decided about. What is always kept is kept at each level. SGLang's levels are degrees of
+detail; a trace here is always whole. The answer says whether there is a collector (`exported`).
+
 Until it is known, spans wait in a buffer of at most 2048 traces and 16384 spans. When that is full, failed and slow
 traces keep their root alone, and `radiosonde_trace_spans_dropped_total{reason=\"buffer_full\"}` counts the rest. What is
 left out on purpose is in `radiosonde_trace_spans_unsampled_total`. Metrics, logs and `/debug/probes` know of every probe,

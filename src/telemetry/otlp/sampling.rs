@@ -1,7 +1,7 @@
 //! Which traces are kept: a share of the good ones, and every one that failed, was slow, or told of a change. Decided
 //! here alone.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
 
 use opentelemetry::trace::{Status, TraceId};
@@ -116,18 +116,37 @@ pub(super) struct Rule {
     pub callers: Callers,
 }
 
+/// How many of the good traces are kept, changed while the server runs. Failed and slow ones are kept at each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum TraceLevel {
+    /// None, whatever callers decided.
+    Off,
+    /// The shares of the command line.
+    Shares,
+    /// Each, where no caller decided otherwise.
+    All,
+}
+
 /// The rules, and what they must remember.
 #[derive(Debug)]
 pub(super) struct Policy {
     probes: Rule,
     requests: Rule,
+    /// A [`TraceLevel`] as a number.
+    level: AtomicU8,
     /// The server's status has changed, and no probe has told of it so far.
     changed: AtomicBool,
 }
 
 impl Policy {
     pub fn new(probes: Rule, requests: Rule) -> Self {
-        Self { probes, requests, changed: AtomicBool::new(false) }
+        Self { probes, requests, level: AtomicU8::new(TraceLevel::Shares as u8), changed: AtomicBool::new(false) }
+    }
+
+    /// Changes how many good traces are kept, of those that begin from now on.
+    pub fn set_level(&self, level: TraceLevel) {
+        self.level.store(level as u8, Ordering::Relaxed);
     }
 
     /// The server's status has changed: the next probe tells what it is like now.
@@ -137,10 +156,11 @@ impl Policy {
 
     /// Whether a trace will be kept in any case. `caller_keeps`: what a remote parent decided, if there is one.
     pub fn at_start(&self, kind: Kind, trace_id: TraceId, caller_keeps: Option<bool>) -> bool {
-        let rule = self.rule(kind);
+        let (rule, level) = (self.rule(kind), self.level.load(Ordering::Relaxed));
         match caller_keeps {
+            _ if level == TraceLevel::Off as u8 => false,
             Some(keeps) if rule.callers == Callers::Obeyed => keeps,
-            _ => rule.share.contains(trace_id),
+            _ => level == TraceLevel::All as u8 || rule.share.contains(trace_id),
         }
     }
 

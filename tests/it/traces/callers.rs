@@ -1,10 +1,12 @@
 //! What the root says of who asked, and for what.
 
 use expect_test::expect;
-use serde_json::json;
+use rustix::process::Signal;
+use serde_json::{Value, json};
 
 use super::{MOMENT, Traced, tokens};
 use crate::support::collector::Seen;
+use crate::support::eventually;
 
 /// The attributes of `root` that begin with one of `prefixes`, one a line.
 fn attributes(root: &Seen, prefixes: &[&str]) -> String {
@@ -77,4 +79,44 @@ async fn probes_of_probers_are_marked_as_such() {
     assert_eq!(spans.iter().find(|seen| is_own(seen)).unwrap().attributes[synthetic], "test");
     let by_hand = |seen: &Seen| seen.span.name == "GET /health" && !seen.attributes.contains_key("user_agent.original");
     assert!(spans.iter().filter(|seen| by_hand(seen)).all(|seen| !seen.attributes.contains_key(synthetic)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn how_much_is_traced_is_changed_while_the_server_runs() {
+    let traced = Traced::scripted("", &["--trace-ratio=0", "--trace-probes=failures"]).await;
+    let set = async |query: &str| {
+        let url = traced.server.url(&format!("/set_trace_level{query}"));
+        let answer = traced.server.client().get(url).send().await.unwrap();
+        (answer.status().as_u16(), answer.json::<Value>().await.unwrap())
+    };
+    let request = async |rid: &str, caller: Option<&str>| {
+        let body = json!({"text": "a", "rid": rid, "sampling_params": {"max_new_tokens": 1}});
+        let request = traced.untraced("/generate", &body);
+        let request = caller.map_or(request.try_clone().unwrap(), |parent| request.header("traceparent", parent));
+        assert_eq!(request.send().await.unwrap().status(), 200, "{rid}");
+    };
+    request("by the flags", None).await;
+    assert_eq!(set("?level=3").await, (200, json!({"level": 3, "exported": true})));
+    eventually(MOMENT, async || traced.server.log().contains("\"trace_level\":3")).await;
+    request("all", None).await;
+    assert_eq!(set("?level=1").await.0, 200);
+    request("by the flags again", None).await;
+    for wrong in ["", "?level=", "?level=4", "?level=-1", "?level=1.5", "?level=off"] {
+        let (status, answer) = set(wrong).await;
+        assert_eq!((status, &answer["error"]["param"]), (400, &json!("level")), "{wrong}");
+    }
+    const SAMPLED: &str = "00-aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa-2222222222222222-01";
+    request("a caller's", Some(SAMPLED)).await;
+    assert_eq!(set("?level=0").await.0, 200);
+    request("off", None).await;
+    request("a caller's, off", Some(SAMPLED)).await;
+    traced.server.stop_engine().await;
+    assert_eq!(traced.probe("/health?timeout=300ms").await.status, 503);
+    traced.root().await; // it failed
+    let rids = traced.collector.spans().into_iter().filter_map(|seen| seen.attributes.get("request.rid").cloned());
+    let mut rids: Vec<String> = rids.collect();
+    rids.sort();
+    rids.dedup();
+    assert_eq!(rids, ["a caller's", "all"]);
+    traced.server.signal_engine(Signal::CONT);
 }
