@@ -1,6 +1,7 @@
 //! Output that follows a grammar: compiled by llguidance, and asked token by token what may come next.
 
 mod gbnf;
+mod tags;
 mod vocabulary;
 pub mod worker;
 
@@ -103,6 +104,7 @@ fn top_level(grammar: &Grammar) -> Result<TopLevelGrammar, GrammarError> {
             Ok(TopLevelGrammar::from_lark(gbnf::to_lark(text).map_err(GrammarError::new)?))
         }
         GrammarSyntax::Ebnf => Ok(TopLevelGrammar::from_lark(text.clone())),
+        GrammarSyntax::StructuralTag => Ok(TopLevelGrammar::from_lark(tags::to_lark(text)?)),
     }
 }
 

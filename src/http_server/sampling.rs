@@ -88,6 +88,7 @@ pub struct SamplingFields {
     pub regex: Option<Value>,
     #[schemars(with = "Option<String>")]
     pub ebnf: Option<Value>,
+    #[schemars(with = "Option<TextOrObject>")]
     pub structural_tag: Option<Value>,
     pub stop_regex: Option<Value>,
     pub beam_width: Option<Value>,
@@ -166,7 +167,6 @@ impl SamplingFields {
 
     fn refuse_unsupported(&self) -> Result<(), ApiError> {
         refuse([
-            ("structural_tag", &self.structural_tag),
             ("stop_regex", &self.stop_regex),
             ("beam_width", &self.beam_width),
             ("use_beam_search", &self.use_beam_search),

@@ -24,4 +24,6 @@ pub enum GrammarSyntax {
     Regex,
     /// GBNF (`root ::= ..`) or Lark (`start: ..`).
     Ebnf,
+    /// Free text with tags in it: SGLang's JSON of `structures` and `triggers`, or of a `format`.
+    StructuralTag,
 }

@@ -82,6 +82,55 @@ fn what_follows_a_grammar() {
     check(GrammarSyntax::Ebnf, gbnf, "(/", None);
 }
 
+/// Two tags behind one trigger, and one behind another.
+fn tags() -> Value {
+    let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": false});
+    json!({
+        "structures": [
+            {"begin": "<f=\"a\">", "schema": schema, "end": "</f>"},
+            {"begin": "<f=b>", "schema": {"enum": [1, 2]}, "end": ""},
+            {"begin": "[", "schema": {"type": "boolean"}, "end": "]"},
+        ],
+        "triggers": ["<f=", "["],
+    })
+}
+
+#[test]
+fn what_follows_structural_tags() {
+    let grammars = following();
+    let check = |tags: &Value, output: &str, want: Option<bool>| {
+        let mut follower = grammars.follow(&grammar(GrammarSyntax::StructuralTag, &tags.to_string())).unwrap();
+        assert_eq!(matches(&mut follower, output), want, "{output}");
+    };
+    let old = tags();
+    for (output, want) in [
+        ("", Some(false)),
+        ("no tag\nat all, </f> < <f <f[", None),
+        ("no tag\nat all, </f> < <f", Some(false)),
+        (r#"é <f="a">{"n":7}</f> and <f=b>2[true]."#, Some(false)),
+        (r#"<f="a">{"n":"#, None),
+        (r#"<f="a">{"m":7}</f>"#, None),
+        (r#"<f="a">{"n":7}</g>"#, None),
+        ("<f=c>", None),
+        ("<f=b>3", None),
+        ("x[7]", None),
+    ] {
+        check(&old, output, want);
+    }
+    let boolean = json!({"type": "json_schema", "json_schema": {"type": "boolean"}});
+    let new = |at_least_one: bool, stop_after_first: bool| {
+        let tags = json!([{"type": "tag", "begin": "<a>", "content": boolean, "end": "</a>"}]);
+        json!({"type": "structural_tag", "format": {"type": "triggered_tags", "triggers": ["<a>", "<a"], "tags": tags,
+            "at_least_one": at_least_one, "stop_after_first": stop_after_first}})
+    };
+    check(&new(false, false), "x<a>true</a>x<a>false</a>", Some(false));
+    check(&new(true, false), "x", None);
+    check(&new(true, false), "<a>true</a>x<a>false</a>x", Some(false));
+    check(&new(false, true), "x", Some(false));
+    check(&new(false, true), "x<a>true</a>", Some(true));
+    check(&new(true, true), "<a>true</a>", Some(true));
+}
+
 #[test]
 fn an_end_of_turn_is_taken_where_the_grammar_may_end() {
     let grammars = following();
@@ -115,5 +164,24 @@ fn grammars_that_are_refused() {
     check(GrammarSyntax::Ebnf, "a ::= \"b\"", "root");
     check(GrammarSyntax::Ebnf, "root ::= \"b", "missing");
     check(GrammarSyntax::Ebnf, "root ::= b!", "'!'");
+    let tag = |pairs: &[(&str, Value)]| {
+        let mut tags = tags();
+        pairs.iter().for_each(|(field, value)| tags[*field] = value.clone());
+        tags.to_string()
+    };
+    check(GrammarSyntax::StructuralTag, "x", "expected value");
+    check(GrammarSyntax::StructuralTag, "{}", "structures and triggers");
+    check(GrammarSyntax::StructuralTag, &tag(&[("format", json!({"type": "any_text"}))]), "any_text");
+    check(GrammarSyntax::StructuralTag, &tag(&[("triggers", json!([]))]), "triggers");
+    check(GrammarSyntax::StructuralTag, &tag(&[("triggers", json!(["<f=", "[", ""]))]), "triggers");
+    check(GrammarSyntax::StructuralTag, &tag(&[("triggers", json!(["<f="]))]), "\"[\" begins with none");
+    check(GrammarSyntax::StructuralTag, &tag(&[("triggers", json!(["<f=", "[", "x"]))]), "trigger \"x\"");
+    check(
+        GrammarSyntax::StructuralTag,
+        &tag(&[("structures", json!([{"begin": "[", "end": 1}]))]),
+        "structures[0].end",
+    );
+    let bad = json!([{"begin": "<f=", "schema": {"type": "nosuch"}, "end": ""}, {"begin": "[", "end": ""}]);
+    check(GrammarSyntax::StructuralTag, &tag(&[("structures", bad)]), "nosuch");
     check(GrammarSyntax::Ebnf, &"x".repeat(MAX_GRAMMAR_BYTES + 1), "the limit is 1048576");
 }

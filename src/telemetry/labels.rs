@@ -374,6 +374,8 @@ label_set! {
         Regex => "regex",
         /// `ebnf`
         Ebnf => "ebnf",
+        /// `structural_tag`
+        StructuralTag => "structural_tag",
         /// `response_format`
         ResponseFormat => "response_format",
         /// `tools`, with a `tool_choice` that forces a call.

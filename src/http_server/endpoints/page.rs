@@ -18,7 +18,7 @@ A request is known by its `rid`: the caller's own, which no other live request m
 Several prompts or samples of one call are `<rid>-0`, `<rid>-1`, and so on. `POST /abort_request` takes any of these.
 
 Fields that nobody here knows are ignored. Fields that are known and cannot be honoured are refused with 400 and their
-name, never ignored: structural tags, the older `functions`, images, audio, adapters. What an output must look like, tools
+name, never ignored: the older `functions`, images, audio, adapters. What an output must look like, tools
 and reasoning: [structured output](structured.md).
 
 Log-probabilities are the model's own, before bias, penalties and temperature, over the tokens that a grammar allows.

@@ -13,12 +13,21 @@ use crate::telemetry::labels::GrammarField;
 /// OpenAI's `response_format`.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct ResponseFormat {
-    /// `text`, `json_object` or `json_schema`.
+    /// `text`, `json_object`, `json_schema` or `structural_tag`.
     #[serde(rename = "type")]
     pub kind: String,
     /// What `json_schema` means.
     #[serde(default)]
     pub json_schema: Option<JsonSchemaFormat>,
+    /// The tags of a `structural_tag`: `begin`, `schema`, `end`.
+    #[serde(default)]
+    pub structures: Option<Value>,
+    /// What a tag begins with.
+    #[serde(default)]
+    pub triggers: Option<Value>,
+    /// Both in the newer form of `triggered_tags`.
+    #[serde(default)]
+    pub format: Option<Value>,
 }
 
 /// A schema in a `response_format`. Its name is of no use here, and it is always followed strictly.
@@ -37,9 +46,10 @@ impl SamplingFields {
     /// More than one, or one of the wrong type. Whether it can be compiled is found out later.
     pub(super) fn grammar(&self) -> Result<Option<Grammar>, ApiError> {
         let asked = [
-            self.json_schema.as_ref().and_then(schema),
+            json(GrammarField::JsonSchema, GrammarSyntax::JsonSchema, self.json_schema.as_ref()),
             text(GrammarField::Regex, GrammarSyntax::Regex, self.regex.as_ref())?,
             text(GrammarField::Ebnf, GrammarSyntax::Ebnf, self.ebnf.as_ref())?,
+            json(GrammarField::StructuralTag, GrammarSyntax::StructuralTag, self.structural_tag.as_ref()),
             self.response_format.as_ref().map(of_format).transpose()?.flatten(),
         ];
         let mut asked = asked.into_iter().flatten();
@@ -54,15 +64,15 @@ impl SamplingFields {
     }
 }
 
-/// A schema as text, or as the object itself.
-fn schema(value: &Value) -> Option<Grammar> {
-    let text = match value {
+/// JSON as text, or as the object itself.
+fn json(field: GrammarField, syntax: GrammarSyntax, value: Option<&Value>) -> Option<Grammar> {
+    let text = match value? {
         Value::Null => return None,
         Value::String(text) if text.is_empty() => return None,
         Value::String(text) => text.clone(),
-        schema => schema.to_string(),
+        object => object.to_string(),
     };
-    Some(Grammar { field: GrammarField::JsonSchema, syntax: GrammarSyntax::JsonSchema, text })
+    Some(Grammar { field, syntax, text })
 }
 
 fn text(field: GrammarField, syntax: GrammarSyntax, value: Option<&Value>) -> Result<Option<Grammar>, ApiError> {
@@ -75,7 +85,13 @@ fn text(field: GrammarField, syntax: GrammarSyntax, value: Option<&Value>) -> Re
 }
 
 fn of_format(format: &ResponseFormat) -> Result<Option<Grammar>, ApiError> {
+    let field = GrammarField::ResponseFormat;
     let schema = match (format.kind.as_str(), &format.json_schema) {
+        ("structural_tag", _) => {
+            let ResponseFormat { structures, triggers, format, .. } = format;
+            let tags = serde_json::json!({"structures": structures, "triggers": triggers, "format": format});
+            return Ok(json(field, GrammarSyntax::StructuralTag, Some(&tags)));
+        }
         ("text", _) => return Ok(None),
         ("json_object", _) => r#"{"type":"object"}"#.to_owned(),
         ("json_schema", Some(JsonSchemaFormat { schema: Some(schema) })) => schema.to_string(),
@@ -85,12 +101,13 @@ fn of_format(format: &ResponseFormat) -> Result<Option<Grammar>, ApiError> {
         }
         (kind, _) => {
             let kind: String = kind.chars().take(80).collect();
-            let message =
-                format!("response_format of type '{kind}' is not supported; text, json_object and json_schema are");
+            let message = format!(
+                "response_format of type '{kind}' is not supported; text, json_object, json_schema and structural_tag are"
+            );
             return Err(ApiError::invalid("response_format", message));
         }
     };
-    Ok(Some(Grammar { field: GrammarField::ResponseFormat, syntax: GrammarSyntax::JsonSchema, text: schema }))
+    Ok(Some(Grammar { field, syntax: GrammarSyntax::JsonSchema, text: schema }))
 }
 
 #[cfg(test)]
@@ -118,6 +135,10 @@ mod tests {
         check(json!({"response_format": {"type": "json_object"}}), object);
         let schema = json!({"name": "x", "schema": {"type": "object"}, "strict": true});
         check(json!({"response_format": {"type": "json_schema", "json_schema": schema}}), object);
+        check(json!({"structural_tag": {"format": 1}}), Some((F::StructuralTag, S::StructuralTag, r#"{"format":1}"#)));
+        let tags = r#"{"structures":[],"triggers":["<"],"format":null}"#;
+        let format = json!({"type": "structural_tag", "structures": [], "triggers": ["<"]});
+        check(json!({"response_format": format}), Some((F::ResponseFormat, S::StructuralTag, tags)));
     }
 
     #[test]
@@ -130,7 +151,7 @@ mod tests {
         check(json!({"ebnf": ["a"]}), "ebnf");
         check(json!({"regex": "a", "ebnf": "b"}), "ebnf");
         check(json!({"json_schema": {}, "response_format": {"type": "json_object"}}), "response_format");
-        check(json!({"response_format": {"type": "structural_tag"}}), "response_format");
+        check(json!({"response_format": {"type": "grammar"}}), "response_format");
         check(json!({"response_format": {"type": "json_schema"}}), "response_format.json_schema.schema");
         let without = json!({"type": "json_schema", "json_schema": {"name": "x"}});
         check(json!({"response_format": without}), "response_format.json_schema.schema");

@@ -135,19 +135,12 @@ fn what_is_not_supported_is_refused_and_never_ignored() {
         assert_eq!((error.status.as_u16(), error.param.as_deref()), (400, Some(param)));
         assert!(error.message.contains("not supported"), "{}", error.message);
     };
-    for field in [
-        "structural_tag",
-        "stop_regex",
-        "guided_json",
-        "guided_regex",
-        "guided_grammar",
-        "guided_choice",
-        "structured_outputs",
-    ] {
+    for field in ["stop_regex", "guided_json", "guided_regex", "guided_grammar", "guided_choice", "structured_outputs"]
+    {
         check(json!({field: "x"}), field);
         check(json!({field: {"x": 1}}), field);
     }
     check(json!({"beam_width": 4}), "beam_width");
     check(json!({"use_beam_search": true}), "use_beam_search");
-    check(json!({"response_format": {"type": "structural_tag"}}), "response_format");
+    check(json!({"response_format": {"type": "nosuch"}}), "response_format");
 }

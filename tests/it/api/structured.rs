@@ -116,6 +116,42 @@ async fn a_response_format_is_followed_at_once_and_as_a_stream() {
     }
 }
 
+/// The prompt shows the tag, and the schema asks for a field that the prompt has not.
+#[tokio::test(flavor = "multi_thread")]
+async fn free_text_has_tags_that_follow_their_schema() {
+    let server = Server::start_default().await;
+    let schema = json!({
+        "type": "object",
+        "properties": {"city": {"enum": ["Rome", "Oslo"]}, "days": {"type": "integer", "minimum": 1, "maximum": 9}},
+        "required": ["city", "days"],
+        "additionalProperties": false
+    });
+    let tags = json!({
+        "type": "structural_tag",
+        "structures": [{"begin": "<weather>", "schema": schema, "end": "</weather>"}],
+        "triggers": ["<weather>"]
+    });
+    let shown =
+        |city: &str| format!("Q: The weather in {city}?\nA: Let me see. <weather>{{\"city\": \"{city}\"}}</weather>\n");
+    let prompt = format!("{}{}{}Q: The weather in Rome?\nA:", shown("Paris"), shown("Berlin"), shown("Madrid"));
+    let native = asked(&prompt, &json!({"structural_tag": tags.to_string(), "max_new_tokens": 60, "stop": ["\nQ:"]}));
+    let native = ok(&server, GENERATE, native).await["text"].clone();
+    let body = json!({
+        "model": "default", "prompt": prompt, "temperature": 0, "max_tokens": 60, "stop": ["\nQ:"], "response_format": tags,
+    });
+    let answer = ok(&server, COMPLETIONS, body).await;
+    assert_eq!(answer["choices"][0]["text"], native);
+    let text = native.as_str().unwrap();
+    let (free, rest) = text.split_once("<weather>").unwrap_or_else(|| panic!("no tag in {text:?}"));
+    assert!(free.contains("Let me see"), "{text:?}");
+    let (inside, _) = rest.split_once("</weather>").unwrap_or_else(|| panic!("no end in {text:?}"));
+    let inside: Value = serde_json::from_str(inside).unwrap_or_else(|error| panic!("{error}: {text:?}"));
+    assert_eq!(inside["city"], "Rome", "{text:?}");
+    assert!((1..=9).contains(&inside["days"].as_i64().unwrap()), "{text:?}");
+    let labels = [("field", "structural_tag"), ("outcome", "ok")];
+    assert_eq!(server.metric_with("radiosonde_grammars_total", &labels).await, 1.0);
+}
+
 #[tokio::test]
 async fn a_grammar_that_cannot_be_followed_is_a_400_by_its_field() {
     let server = Server::start(&["--model=scripted"]).await;
@@ -137,6 +173,8 @@ async fn a_grammar_that_cannot_be_followed_is_a_400_by_its_field() {
         (json!({"ebnf": "root ::= nosuch"}), "ebnf"),
         (json!({"regex": "a", "json_schema": {}}), "regex"),
         (json!({"structural_tag": "x"}), "structural_tag"),
+        (json!({"structural_tag": {"structures": [], "triggers": ["<"]}}), "structural_tag"),
+        (json!({"structural_tag": {"format": {"type": "sequence", "elements": []}}}), "structural_tag"),
     ] {
         let (status, error) = refused(&server, GENERATE, asked("a", &params)).await;
         assert_eq!((status, &error["param"]), (400, &json!(field)), "{field}: {error}");
@@ -145,6 +183,7 @@ async fn a_grammar_that_cannot_be_followed_is_a_400_by_its_field() {
     for format in [
         json!({"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "nosuch"}}}),
         json!({"type": "x"}),
+        json!({"type": "structural_tag"}),
     ] {
         let body = json!({"model": "default", "prompt": "a", "response_format": format});
         let (status, error) = refused(&server, COMPLETIONS, body).await;
