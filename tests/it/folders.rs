@@ -134,3 +134,31 @@ async fn a_folder_that_is_broken_ends_the_server() {
     let log = server.log();
     assert!(log.contains("model.safetensors is truncated: tensor"), "{log}");
 }
+
+#[tokio::test]
+async fn a_folders_output_follows_a_grammar() {
+    let folder = write();
+    let server = Server::start(&["--model", folder.path().to_str().unwrap()]).await;
+    let follow = async |grammar: Value| {
+        let mut params = json!({"max_new_tokens": 400, "temperature": 1, "sampling_seed": 7});
+        params.as_object_mut().unwrap().extend(grammar.as_object().unwrap().clone());
+        let answer = post(&server, "/generate", json!({"text": "a", "sampling_params": params})).await;
+        assert_eq!(answer["meta_info"]["finish_reason"], json!({"type": "stop", "matched": null}), "{answer}");
+        answer["text"].as_str().unwrap().to_owned()
+    };
+    // Letters of one, two and three bytes, each byte of which is a token.
+    let text = follow(json!({"regex": "(a|é|語){9}[0-9]"})).await;
+    assert!(text.chars().count() == 10 && text.ends_with(|c: char| c.is_ascii_digit()), "{text}");
+    assert!(text.chars().take(9).all(|c| "aé語".contains(c)), "{text}");
+    let kind = json!({"enum": ["a \"b\"", "<|end|>"]});
+    let schema = json!({
+        "type": "object",
+        "properties": {"kind": kind, "count": {"type": "integer", "minimum": 0, "maximum": 99}},
+        "required": ["kind", "count"],
+        "additionalProperties": false
+    });
+    let text = follow(json!({"json_schema": schema})).await;
+    let object: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
+    assert!(["a \"b\"", "<|end|>"].contains(&object["kind"].as_str().unwrap()), "{text}");
+    assert!((0..=99).contains(&object["count"].as_i64().unwrap()), "{text}");
+}
