@@ -48,6 +48,7 @@ fn request(ledger: &ProbeLedger, chunks: u64) {
             temperature: 0.7,
             top_p: 1.0,
             seed: Some(1),
+            grammar: None,
         },
     );
     let now = MonoNanos::now;

@@ -81,6 +81,7 @@ impl Call<'_> {
             temperature: params.temperature,
             top_p: params.top_p,
             seed: params.sampling_seed,
+            grammar: params.grammar.as_ref().map(|grammar| grammar.field),
         };
         spans::record_call(&tracing::Span::current(), &call);
     }

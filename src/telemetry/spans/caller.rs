@@ -12,10 +12,11 @@ use super::names::{
     CLIENT_ADDRESS, GEN_AI_OPERATION_NAME, GEN_AI_PROVIDER_NAME, GEN_AI_REQUEST_CHOICE_COUNT,
     GEN_AI_REQUEST_MAX_TOKENS, GEN_AI_REQUEST_MODEL, GEN_AI_REQUEST_SEED, GEN_AI_REQUEST_STREAM,
     GEN_AI_REQUEST_TEMPERATURE, GEN_AI_REQUEST_TOP_P, GEN_AI_RESPONSE_ID, NETWORK_PROTOCOL_VERSION, PROVIDER,
-    SERVER_ADDRESS, SERVER_PORT, SYNTHETIC_TEST, URL_SCHEME, USER_AGENT_ORIGINAL, USER_AGENT_SYNTHETIC_TYPE,
+    REQUEST_GRAMMAR, SERVER_ADDRESS, SERVER_PORT, SYNTHETIC_TEST, URL_SCHEME, USER_AGENT_ORIGINAL,
+    USER_AGENT_SYNTHETIC_TYPE,
 };
 use super::{MAX_TEXT, bounded};
-use crate::telemetry::labels::RequestEndpoint;
+use crate::telemetry::labels::{GrammarField, RequestEndpoint};
 
 /// How probers introduce themselves: Kubernetes, the blackbox exporter, Google's and Amazon's load balancers.
 const PROBERS: &[&str] = &["kube-probe/", "Blackbox Exporter/", "GoogleHC/", "ELB-HealthChecker/"];
@@ -79,6 +80,8 @@ pub struct CallAttributes<'a> {
     pub top_p: f32,
     /// The caller's seed.
     pub seed: Option<u64>,
+    /// The field with the grammar that all answers follow.
+    pub grammar: Option<GrammarField>,
 }
 
 /// Writes what was asked for on the root span.
@@ -98,6 +101,9 @@ pub fn record_call(span: &Span, call: &CallAttributes<'_>) {
     }
     if let Some(seed) = call.seed {
         span.set_attribute(GEN_AI_REQUEST_SEED, seed.cast_signed()); // as the caller wrote it
+    }
+    if let Some(field) = call.grammar {
+        span.set_attribute(REQUEST_GRAMMAR, field.as_str());
     }
 }
 

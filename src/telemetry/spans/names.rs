@@ -74,6 +74,8 @@ pub const PROBE_LIMIT: &str = "probe.limit_seconds";
 pub const REQUEST_RID: &str = "request.rid";
 /// How the request ended.
 pub const REQUEST_OUTCOME: &str = "request.outcome";
+/// The field with the grammar that its output follows.
+pub const REQUEST_GRAMMAR: &str = "request.grammar";
 /// How often it gave its KV pages back.
 pub const REQUEST_RETRACTIONS: &str = "request.retractions";
 /// What was asked for. The `gen_ai` keys are those of the GenAI semantic conventions; the crate of the conventions marks
@@ -308,6 +310,11 @@ pub const ATTRIBUTES: &[AttributeInfo] = &[
     attribute(DETOKENIZER_SECONDS, "`detokenizer` of a request", "Time for all of its output, in seconds."),
     attribute(REQUEST_RID, "root of a request, link to it", "Its id, as in the answer and in the logs."),
     attribute(REQUEST_OUTCOME, "root of a request", "How it ended, as in `radiosonde_requests_finished_total`."),
+    attribute(
+        REQUEST_GRAMMAR,
+        "root of a request",
+        "The field that says what its output must look like, if there is one, as in `radiosonde_grammars_total`.",
+    ),
     attribute(REQUEST_RETRACTIONS, "root of a request", "How often it gave its KV pages back."),
     attribute(GEN_AI_OPERATION_NAME, "root of a request", "`chat`, `text_completion` or `embeddings`."),
     attribute(GEN_AI_PROVIDER_NAME, "root of a request", "`radiosonde`."),
