@@ -5,7 +5,6 @@
 //! one are not lost.
 
 use super::super::PAGE_SIZE;
-use super::super::kernels::prefetch::{LINE, prefetch};
 use super::super::kernels::{LANES, Lanes};
 use super::BLOCK_PAGES;
 use super::segments::Products;
@@ -33,7 +32,10 @@ const LARGEST_WEIGHT: f32 = 127.0 * HIGH;
 const WORDS: usize = PAGE_SIZE / 4;
 
 /// The queries of a group at one KV head as bytes, transposed in bundles.
+#[derive(Debug, Default)]
 pub(super) struct Queries {
+    /// Query after query, a word for each four dimensions.
+    rows: Vec<i32>,
     /// Bundle after bundle; in each, for each four dimensions, one word a query.
     words: Vec<i32>,
     steps: Vec<Step>,
@@ -41,7 +43,7 @@ pub(super) struct Queries {
 }
 
 /// What makes a score out of a dot product of bytes.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 struct Step {
     /// Worth of one step of the query.
     worth: f32,
@@ -51,42 +53,41 @@ struct Step {
 
 impl Products for Queries {
     #[inline(always)]
-    fn new<L: Lanes>(queries: &[f32], head_dim: usize) -> Self {
-        let count = queries.len() / head_dim;
-        let mut rows = Vec::with_capacity(queries.len() / 4);
-        let steps: Vec<_> = queries.chunks_exact(head_dim).map(|query| quantise::<L>(query, &mut rows)).collect();
-        let mut words = Vec::with_capacity(rows.len());
+    fn set<L: Lanes>(&mut self, queries: &[f32], head_dim: usize) {
+        let Self { rows, words, steps, .. } = self;
+        (rows.clear(), words.clear(), steps.clear());
+        steps.extend(queries.chunks_exact(head_dim).map(|query| quantise::<L>(query, rows)));
         let mut first = 0;
-        while first < count {
-            let width = bundle(count - first, &SCORE_WIDTHS);
+        while first < steps.len() {
+            let width = bundle(steps.len() - first, &SCORE_WIDTHS);
             for word in 0..head_dim / 4 {
                 words.extend((first..first + width).map(|query| rows[query * head_dim / 4 + word]));
             }
             first += width;
         }
-        Self { words, steps, head_dim }
+        self.head_dim = head_dim;
     }
 
     #[inline(always)]
     fn score<L: Lanes>(&self, walk: Walk<'_>, scores: &mut [[f32; LANES]]) {
         for (page, id) in walk.ids.iter().enumerate() {
             let keys = Part::new(walk.kv.keys(walk.head, *id));
-            let mut ahead = walk.behind_keys(page);
+            walk.ask_behind_keys(page);
             let mut first = 0;
             while first < self.steps.len() {
                 let width = bundle(self.steps.len() - first, &SCORE_WIDTHS);
                 let words = &self.words[first * self.head_dim / 4..][..width * self.head_dim / 4];
                 let (steps, scores) = (&self.steps[first..], &mut scores[first * BLOCK_PAGES + page..]);
                 match width {
-                    12 => score_page::<L, 12>(keys, ahead, words, steps, scores),
-                    8 => score_page::<L, 8>(keys, ahead, words, steps, scores),
-                    6 => score_page::<L, 6>(keys, ahead, words, steps, scores),
-                    4 => score_page::<L, 4>(keys, ahead, words, steps, scores),
-                    3 => score_page::<L, 3>(keys, ahead, words, steps, scores),
-                    2 => score_page::<L, 2>(keys, ahead, words, steps, scores),
-                    _ => score_page::<L, 1>(keys, ahead, words, steps, scores),
+                    12 => score_page::<L, 12>(keys, words, steps, scores),
+                    8 => score_page::<L, 8>(keys, words, steps, scores),
+                    6 => score_page::<L, 6>(keys, words, steps, scores),
+                    4 => score_page::<L, 4>(keys, words, steps, scores),
+                    3 => score_page::<L, 3>(keys, words, steps, scores),
+                    2 => score_page::<L, 2>(keys, words, steps, scores),
+                    _ => score_page::<L, 1>(keys, words, steps, scores),
                 }
-                (first, ahead) = (first + width, &[]);
+                first += width;
             }
         }
     }
@@ -151,24 +152,14 @@ fn word(bytes: &[i8; 4]) -> i32 {
 }
 
 #[inline(always)]
-fn score_page<L: Lanes, const C: usize>(
-    keys: Part<'_>,
-    ahead: &[u8],
-    words: &[i32],
-    steps: &[Step],
-    scores: &mut [[f32; LANES]],
-) {
+fn score_page<L: Lanes, const C: usize>(keys: Part<'_>, words: &[i32], steps: &[Step], scores: &mut [[f32; LANES]]) {
     let mut sums = [L::no_ints(); C];
-    for (plane, (bytes, words)) in keys.planes.iter().zip(words.as_chunks::<C>().0).enumerate() {
-        if let Some(line) = ahead.get(plane * LINE..(plane + 1) * LINE) {
-            prefetch(line);
-        }
+    for (bytes, words) in keys.planes.iter().zip(words.as_chunks::<C>().0) {
         let bytes = L::load_bytes(bytes);
         for (sum, word) in sums.iter_mut().zip(words) {
             *sum = L::dot_bytes(*sum, bytes, *word);
         }
     }
-    prefetch(ahead.get(keys.planes.len() * LINE..).unwrap_or_default());
     let key_steps = L::load(keys.steps);
     for ((sum, step), scores) in sums.iter().zip(steps).zip(scores.iter_mut().step_by(BLOCK_PAGES)) {
         let dot = L::sub(L::to_floats(*sum), L::splat(step.offset));
@@ -254,10 +245,10 @@ impl Block<'_> {
         let mut sums = [[[L::no_ints(); 2]; W]; C];
         for (page, id) in ids.iter().enumerate() {
             let values = Part::new(kv.values(head, *id)).planes;
-            let ahead = if self.asks && first == 0 { self.walk.behind_values(page) } else { &[] };
-            let lines = ahead.len() / WORDS;
+            if self.asks && first == 0 {
+                self.walk.ask_behind_values(page);
+            }
             for (group, values) in values.chunks_exact(lanes).enumerate() {
-                prefetch(ahead.get(group * lines..(group + 1) * lines).unwrap_or_default());
                 for lane in 0..W {
                     let bytes = L::load_bytes(&values[first + lane]);
                     for (sums, weights) in sums.iter_mut().zip(weights) {
