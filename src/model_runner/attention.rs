@@ -2,8 +2,8 @@
 //!
 //! Work is shared by groups of up to [`GROUP_ROWS`] neighbouring tokens of one sequence, one KV head and one segment of
 //! the sequence, so that a key is read once for all queries that look at it, and a long context is read by all threads.
-//! Whatever the group, a query meets the same keys in the same order, in the same segments and steps of 16 pages, counted
-//! from the start of the sequence: its result depends on nothing else.
+//! Whatever the group, a query meets the same keys in the same order, in the same segments, counted from the start of the
+//! sequence: its result depends on nothing else.
 
 pub mod kv_pool;
 mod walk;
@@ -11,6 +11,7 @@ mod halves;
 mod int8;
 mod segments;
 
+use kv_pool::EXTENT_PAGES;
 pub use kv_pool::{KvLayer, KvShape};
 
 use super::kernels::{LANES, Lanes, Team};
@@ -20,13 +21,9 @@ use segments::{Output, Running, Segment, at_desk, merge};
 /// Tokens of one sequence that share the reading of the keys.
 pub const GROUP_ROWS: usize = 8;
 
-/// Pages whose scores are held at once: with the 24 queries of a usual group that is 24 KiB, which the first level cache
-/// holds.
-const BLOCK_PAGES: usize = 16;
-
-/// Pages of a sequence that one thread reads at a time: 1,024 tokens. Shorter ones would cost more in putting the results
-/// together than they win.
-const SEGMENT_PAGES: usize = 4 * BLOCK_PAGES;
+/// Pages of a sequence that one thread reads at a time: 1,024 tokens, first all keys, then all values, since the processor
+/// sees long stretches coming. Shorter ones would cost more in putting the results together than they win.
+const SEGMENT_PAGES: usize = EXTENT_PAGES;
 
 /// Neighbouring tokens of one sequence in a batch.
 #[derive(Debug, Clone, Copy)]

@@ -1,10 +1,10 @@
-//! The two products of attention in half precision, over one block of pages: queries by keys, weights by values.
+//! The two products of attention in half precision, over one segment: queries by keys, weights by values.
 
 use std::array::from_fn;
 
 use super::super::PAGE_SIZE;
 use super::super::kernels::{LANES, Lanes};
-use super::BLOCK_PAGES;
+use super::SEGMENT_PAGES;
 use super::segments::Products;
 use super::walk::{Walk, bundle};
 
@@ -56,7 +56,7 @@ impl Products for Queries {
             while first < self.count {
                 let width = bundle(self.count - first, &SCORE_WIDTHS);
                 let queries = &self.transposed[first * self.head_dim..][..width * self.head_dim];
-                let scores = &mut scores[first * BLOCK_PAGES + page..];
+                let scores = &mut scores[first * SEGMENT_PAGES + page..];
                 match width {
                     SCORE_WIDTH => score_page::<L, SCORE_WIDTH>(keys, queries, scores),
                     8 => score_page::<L, 8>(keys, queries, scores),
@@ -85,7 +85,7 @@ impl Products for Queries {
                 2 => block.add_columns::<L, 2>(some),
                 _ => block.add_columns::<L, 1>(some),
             }
-            weights = &weights[width * BLOCK_PAGES..];
+            weights = &weights[width * SEGMENT_PAGES..];
             (out, first) = (rest, false);
         }
     }
@@ -101,7 +101,7 @@ fn score_page<L: Lanes, const C: usize>(keys: &[[u16; PAGE_SIZE]], queries: &[f3
             *sum = L::mul_add(key, L::splat(*query), *sum);
         }
     }
-    for (sum, scores) in sums.iter().zip(scores.iter_mut().step_by(BLOCK_PAGES)) {
+    for (sum, scores) in sums.iter().zip(scores.iter_mut().step_by(SEGMENT_PAGES)) {
         L::store(*sum, scores);
     }
 }
@@ -145,7 +145,7 @@ impl Block<'_> {
             if self.first && first == 0 {
                 self.walk.ask_behind_values(page);
             }
-            let weights: [&[f32; LANES]; C] = from_fn(|query| &self.weights[query * BLOCK_PAGES + page]);
+            let weights: [&[f32; LANES]; C] = from_fn(|query| &self.weights[query * SEGMENT_PAGES + page]);
             let values: &[u16] = bytemuck::cast_slice(kv.values(head, *id));
             for (token, values) in values.chunks_exact(dim).take(tokens).enumerate() {
                 let values = values[column..].as_chunks().0;

@@ -32,7 +32,7 @@ pub const EXTENT_PAGES: usize = 64;
 /// In half precision the keys are transposed, `[head_dim][16 tokens]`, so that sixteen scores come out of one register,
 /// and the values lie by row, `[16 tokens][head_dim]`. As bytes both are ordered for dot products of four bytes a lane:
 /// keys `[head_dim / 4][16 tokens][4]`, values `[4][head_dim][4 tokens]`, each a number from -127 to 127 plus 128; behind
-/// either, for each of the 16 tokens, what one step is worth, as `f32`.
+/// the keys of all pages of an extent, and behind their values, for each token what one step is worth, as `f32`.
 #[derive(Debug)]
 pub struct KvLayer {
     shape: KvShape,
@@ -78,24 +78,53 @@ impl KvLayer {
     #[inline(always)]
     #[must_use]
     pub fn keys(&self, head: usize, page: PageId) -> &[u8] {
-        self.part(head, page, 0)
+        self.numbers(head, page, KEYS)
     }
 
     /// Values of a page at one head.
     #[inline(always)]
     #[must_use]
     pub fn values(&self, head: usize, page: PageId) -> &[u8] {
-        self.part(head, page, 1)
+        self.numbers(head, page, VALUES)
+    }
+
+    /// What one step of each key of a page is worth, if they are bytes.
+    #[inline(always)]
+    #[must_use]
+    pub fn key_steps(&self, head: usize, page: PageId) -> &[f32; PAGE_SIZE] {
+        self.steps(head, page, KEYS)
+    }
+
+    /// The same of its values.
+    #[inline(always)]
+    #[must_use]
+    pub fn value_steps(&self, head: usize, page: PageId) -> &[f32; PAGE_SIZE] {
+        self.steps(head, page, VALUES)
     }
 
     #[inline(always)]
+    fn numbers(&self, head: usize, page: PageId, part: usize) -> &[u8] {
+        let len = self.shape.number_bytes();
+        &self.part(head, page, part)[page.0 as usize % EXTENT_PAGES * len..][..len]
+    }
+
+    #[inline(always)]
+    fn steps(&self, head: usize, page: PageId, part: usize) -> &[f32; PAGE_SIZE] {
+        let steps = &self.part(head, page, part)[EXTENT_PAGES * self.shape.number_bytes()..];
+        &bytemuck::cast_slice(steps).as_chunks().0[page.0 as usize % EXTENT_PAGES]
+    }
+
+    /// Keys or values of all pages of an extent at one head.
+    #[inline(always)]
     fn part(&self, head: usize, page: PageId, part: usize) -> &[u8] {
         let len = self.shape.part_bytes();
-        let (extent, place) = (extent_of(page), page.0 as usize % EXTENT_PAGES);
-        let run = (extent * self.shape.kv_heads + head) * 2 + part;
-        &self.memory[(run * EXTENT_PAGES + place) * len..][..len]
+        &self.memory[((extent_of(page) * self.shape.kv_heads + head) * 2 + part) * len..][..len]
     }
 }
+
+/// The first part of a head, and the second one.
+const KEYS: usize = 0;
+const VALUES: usize = 1;
 
 /// Which extent a page lies in.
 #[must_use]
@@ -147,22 +176,22 @@ impl HeadMut<'_> {
     /// too.
     #[inline(always)]
     pub fn write<L: Lanes>(&mut self, page: PageId, slot: usize, token: KeyValue<'_>) {
-        let len = self.shape.part_bytes();
-        let place = page.0 as usize % EXTENT_PAGES * len;
-        let (keys, values) = (&mut self.keys[place..][..len], &mut self.values[place..][..len]);
+        let len = self.shape.number_bytes();
+        let place = page.0 as usize % EXTENT_PAGES;
+        let (all_keys, key_steps) = self.keys.split_at_mut(EXTENT_PAGES * len);
+        let (all_values, value_steps) = self.values.split_at_mut(EXTENT_PAGES * len);
+        let (keys, values) = (&mut all_keys[place * len..][..len], &mut all_values[place * len..][..len]);
         match self.shape.dtype {
             KvCacheDtype::F16 => {
                 write_half_key::<L>(bytemuck::cast_slice_mut(keys), slot, token.key);
                 write_half_value::<L>(bytemuck::cast_slice_mut(values), slot, token.value);
             }
             KvCacheDtype::Int8 => {
-                let bytes = self.shape.head_dim * PAGE_SIZE;
-                let (keys, key_steps) = keys.split_at_mut(bytes);
-                let (values, value_steps) = values.split_at_mut(bytes);
+                let step = place * PAGE_SIZE + slot;
                 let at = |i: usize| 64 * (i / 4) + 4 * slot + i % 4;
-                bytemuck::cast_slice_mut(key_steps)[slot] = write_bytes::<L>(token.key, keys, at);
+                bytemuck::cast_slice_mut(key_steps)[step] = write_bytes::<L>(token.key, keys, at);
                 let at = |i: usize| slot / 4 * 4 * self.shape.head_dim + 4 * i + slot % 4;
-                bytemuck::cast_slice_mut(value_steps)[slot] = write_bytes::<L>(token.value, values, at);
+                bytemuck::cast_slice_mut(value_steps)[step] = write_bytes::<L>(token.value, values, at);
             }
         }
     }
@@ -203,23 +232,36 @@ fn write_bytes<L: Lanes>(values: &[f32], to: &mut [u8], at: impl Fn(usize) -> us
 }
 
 impl KvShape {
-    /// Bytes of the keys of a page at one head, and as many of its values.
-    fn part_bytes(self) -> usize {
+    /// Bytes of the keys of a page at one head, without their steps, and as many of its values.
+    fn number_bytes(self) -> usize {
         let numbers = self.head_dim * PAGE_SIZE;
         match self.dtype {
             KvCacheDtype::F16 => numbers * size_of::<u16>(),
-            KvCacheDtype::Int8 => numbers + PAGE_SIZE * size_of::<f32>(),
+            KvCacheDtype::Int8 => numbers,
         }
     }
 
+    /// Bytes of the steps of either.
+    fn step_bytes(self) -> usize {
+        match self.dtype {
+            KvCacheDtype::F16 => 0,
+            KvCacheDtype::Int8 => PAGE_SIZE * size_of::<f32>(),
+        }
+    }
+
+    /// Bytes of the keys, or the values, of an extent at one head.
+    fn part_bytes(self) -> usize {
+        EXTENT_PAGES * (self.number_bytes() + self.step_bytes())
+    }
+
     fn extent_bytes(self) -> usize {
-        EXTENT_PAGES * self.page_bytes()
+        2 * self.kv_heads * self.part_bytes()
     }
 
     /// Bytes of a page.
     #[must_use]
     pub fn page_bytes(self) -> usize {
-        self.kv_heads * 2 * self.part_bytes()
+        self.extent_bytes() / EXTENT_PAGES
     }
 }
 

@@ -9,7 +9,7 @@ use super::super::kernels::{LANES, Lanes};
 use super::halves;
 use super::int8;
 use super::walk::Walk;
-use super::{BLOCK_PAGES, Group, KvLayer, KvShape};
+use super::{Group, KvLayer, KvShape, SEGMENT_PAGES};
 use crate::io_struct::KvCacheDtype;
 
 /// The queries of a group at one KV head before one segment of their sequence.
@@ -46,7 +46,7 @@ pub(super) fn at_desk(work: impl FnOnce(&mut Desk)) {
     DESK.with_borrow_mut(work);
 }
 
-/// The running softmax of one query over the keys so far.
+/// The softmax of one query over the keys of a segment.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Running {
     largest: f32,
@@ -59,7 +59,7 @@ pub(super) trait Products {
     /// Takes the place of the queries before. `queries`: query after query.
     fn set<L: Lanes>(&mut self, queries: &[f32], head_dim: usize);
 
-    /// Scores of all queries: query after query, one row of sixteen for each of [`BLOCK_PAGES`] pages, those of `walk`
+    /// Scores of all queries: query after query, one row of sixteen for each of [`SEGMENT_PAGES`] pages, those of `walk`
     /// filled in.
     fn score<L: Lanes>(&self, walk: Walk<'_>, scores: &mut [[f32; LANES]]);
 
@@ -72,7 +72,7 @@ impl Segment<'_> {
     /// `query(row, head, to)` writes the query of one head.
     #[inline(always)]
     pub(super) fn attend<L: Lanes>(self, kv: &KvLayer, desk: &mut Desk, query: impl Fn(usize, usize, &mut [f32])) {
-        Walk { kv, head: self.head, ids: self.pages, next: &[] }.begin();
+        Walk { kv, head: self.head, ids: self.pages }.begin();
         let KvShape { queries_per_head, head_dim, dtype, .. } = kv.shape();
         let Desk { queries, scores, running, halves, bytes } = desk;
         let count = self.group.rows * queries_per_head;
@@ -81,9 +81,7 @@ impl Segment<'_> {
             let (row, of_head) = (index / queries_per_head, index % queries_per_head);
             query(self.group.first_row + row, self.head * queries_per_head + of_head, to);
         }
-        scores.resize(count * BLOCK_PAGES, [0.0; LANES]);
-        running.clear();
-        running.resize(count, Running::NOTHING);
+        scores.resize(count * SEGMENT_PAGES, [0.0; LANES]);
         match dtype {
             KvCacheDtype::F16 => {
                 halves.set::<L>(queries, head_dim);
@@ -102,26 +100,21 @@ impl Segment<'_> {
         kv: &KvLayer,
         queries: &P,
         scores: &mut [[f32; LANES]],
-        running: &mut [Running],
+        running: &mut Vec<Running>,
     ) {
-        let shape = kv.shape();
-        let Self { head, group, mut out, .. } = self;
+        let KvShape { queries_per_head, head_dim, .. } = kv.shape();
+        let Self { head, group, start, pages, mut out } = self;
+        let walk = Walk { kv, head, ids: pages };
+        queries.score::<L>(walk, scores);
+        running.clear();
+        for (index, scores) in scores.chunks_exact_mut(SEGMENT_PAGES).enumerate() {
+            let visible = group.start + index / queries_per_head + 1;
+            running.push(Running::of::<L>(&mut scores[..pages.len()], visible.saturating_sub(start)));
+        }
         let (Output::Whole(values) | Output::Part { values, .. }) = &mut out;
         values.fill(0.0);
-        let mut blocks = self.pages.chunks(BLOCK_PAGES).enumerate().peekable();
-        while let Some((block, ids)) = blocks.next() {
-            let next = blocks.peek().map_or(&[][..], |(_, ids)| ids);
-            let walk = Walk { kv, head, ids, next };
-            let start = self.start + block * BLOCK_PAGES * PAGE_SIZE;
-            queries.score::<L>(walk, scores);
-            let per_query = scores.chunks_exact_mut(BLOCK_PAGES).zip(values.chunks_exact_mut(shape.head_dim));
-            for (index, (scores, values)) in per_query.enumerate() {
-                let visible = group.start + index / shape.queries_per_head + 1;
-                running[index].take::<L>(&mut scores[..ids.len()], visible.saturating_sub(start), values);
-            }
-            queries.add_values::<L>(walk, group.start + group.rows - start, scores, values);
-        }
-        out.finish(shape.head_dim, running);
+        queries.add_values::<L>(walk, group.start + group.rows - start, scores, values);
+        out.finish(head_dim, running);
     }
 }
 
@@ -145,17 +138,16 @@ impl Running {
     /// Before the first key.
     pub(super) const NOTHING: Self = Self { largest: f32::NEG_INFINITY, sum: 0.0 };
 
-    /// Turns the scores of one block into weights, those at or after `visible` into 0, and scales what has been summed
-    /// up so far, weights and values, to the largest score seen.
+    /// Turns the scores of a segment into weights, those at or after `visible` into 0.
     #[inline(always)]
-    fn take<L: Lanes>(&mut self, scores: &mut [[f32; LANES]], visible: usize, values: &mut [f32]) {
+    fn of<L: Lanes>(scores: &mut [[f32; LANES]], visible: usize) -> Self {
         let hidden = L::splat(f32::NEG_INFINITY);
         let seen = |page: usize| visible.saturating_sub(page * PAGE_SIZE).min(LANES);
         let mut largest = hidden;
         for (page, scores) in scores.iter().enumerate() {
             largest = L::max(largest, L::keep_first(L::load(scores), seen(page), hidden));
         }
-        let largest = L::largest(largest).max(self.largest);
+        let largest = L::largest(largest);
         let shift = L::splat(largest);
         let mut sum = L::splat(0.0);
         for (page, scores) in scores.iter_mut().enumerate() {
@@ -164,14 +156,7 @@ impl Running {
             sum = L::add(sum, weights);
             L::store(weights, scores);
         }
-        if largest > self.largest {
-            // The first block has nothing to scale: e^-inf is not asked for.
-            let factor = if self.sum > 0.0 { exp_one::<L>(self.largest - largest) } else { 0.0 };
-            self.sum *= factor;
-            values.iter_mut().for_each(|value| *value *= factor);
-        }
-        self.largest = largest;
-        self.sum += L::sum(sum);
+        Self { largest, sum: L::sum(sum) }
     }
 }
 

@@ -16,15 +16,12 @@ const fn pages_ahead(dtype: KvCacheDtype) -> usize {
     }
 }
 
-/// Pages of one sequence at one head: their keys are read one after the other, then their values, then the keys of the
-/// next ones.
+/// Pages of one sequence at one head: their keys are read one after the other, then their values.
 #[derive(Clone, Copy)]
 pub(super) struct Walk<'a> {
     pub(super) kv: &'a KvLayer,
     pub(super) head: usize,
-    /// Up to [`BLOCK_PAGES`](super::BLOCK_PAGES).
     pub(super) ids: &'a [PageId],
-    pub(super) next: &'a [PageId],
 }
 
 impl<'a> Walk<'a> {
@@ -36,7 +33,7 @@ impl<'a> Walk<'a> {
     /// Asks for the first keys.
     #[inline(always)]
     pub(super) fn begin(self) {
-        (0..self.ahead()).for_each(|place| self.ask_for_keys(self.ids, place));
+        (0..self.ahead()).for_each(|place| self.ask_for_keys(place));
     }
 
     /// Asks for what is read so many pages after the keys of the page at `place`: other keys or, beyond the last ones,
@@ -45,25 +42,20 @@ impl<'a> Walk<'a> {
     pub(super) fn ask_behind_keys(self, place: usize) {
         let place = place + self.ahead();
         match place.checked_sub(self.ids.len()) {
-            None => self.ask_for_keys(self.ids, place),
+            None => self.ask_for_keys(place),
             Some(place) => self.ask_for_values(place),
         }
     }
 
-    /// Asks for what is read so many pages after the values of the page at `place`: other values or, beyond the last
-    /// ones, keys.
+    /// Asks for the values so many pages after those of the page at `place`.
     #[inline(always)]
     pub(super) fn ask_behind_values(self, place: usize) {
-        let place = place + self.ahead();
-        match place.checked_sub(self.ids.len()) {
-            None => self.ask_for_values(place),
-            Some(place) => self.ask_for_keys(self.next, place),
-        }
+        self.ask_for_values(place + self.ahead());
     }
 
     #[inline(always)]
-    fn ask_for_keys(self, ids: &[PageId], place: usize) {
-        if let Some(id) = jumps(ids, place) {
+    fn ask_for_keys(self, place: usize) {
+        if let Some(id) = jumps(self.ids, place) {
             prefetch(self.kv.keys(self.head, id));
         }
     }
