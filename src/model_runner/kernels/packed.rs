@@ -40,6 +40,9 @@ pub(super) enum Tiles {
 /// How far ahead of their use tiles are asked for, by the first rows that meet them. Memory is some hundred nanoseconds away.
 const TILES_AHEAD: usize = 8;
 
+/// So few rows are done with a tile so fast that the processor's own look-ahead gets it sooner than it could be asked for.
+const FEW_ROWS: usize = 4;
+
 /// Stripes that stay in the cache while all rows meet them, if the result goes to rows: each row is written in pieces of
 /// some length then.
 const STRIPES_IN_CACHE: usize = 16;
@@ -226,7 +229,7 @@ fn write_columns(rows: &mut [&mut [f32]], column: usize, values: &[[f32; LANES]]
 fn add_product<L: Lanes, T: Tile>(tiles: &[T], x: &Activations, first: usize, out: &mut [[f32; LANES]]) {
     for (chunk, out) in out.chunks_mut(CHUNK_ROWS).enumerate() {
         let row = first + chunk * CHUNK_ROWS;
-        let ahead = if row == 0 { TILES_AHEAD } else { 0 };
+        let ahead = if row == 0 && out.len() > FEW_ROWS { TILES_AHEAD } else { 0 };
         match out.len() {
             1 => add_rows::<L, T, 1>(tiles, ahead, x, row, out),
             2 => add_rows::<L, T, 2>(tiles, ahead, x, row, out),
