@@ -58,7 +58,9 @@ impl Products for Queries {
     #[inline(always)]
     fn set<L: Lanes>(&mut self, queries: &[f32], head_dim: usize) {
         let Self { rows, words, steps, .. } = self;
-        (rows.clear(), words.clear(), steps.clear());
+        rows.clear();
+        words.clear();
+        steps.clear();
         steps.extend(queries.chunks_exact(head_dim).map(|query| quantise::<L>(query, rows)));
         let mut first = 0;
         while first < steps.len() {

@@ -5,6 +5,7 @@ use super::super::attention::kv_pool::{KeyValue, extent_of};
 use super::super::attention::{Attended, KvLayer, attend};
 use super::super::kernels::elementwise::rms_norm;
 use super::super::kernels::packed::gated;
+use super::super::kernels::scratch::with_floats;
 use super::super::kernels::{BLOCK, LANES, Lanes, PackedLinear, Team};
 use super::batch::{Batch, Row};
 use super::heads::{HeadNorms, Heads};
@@ -111,17 +112,19 @@ fn write_kv<L: Lanes>(team: &Team, batch: &Batch<'_>, heads: Heads<'_>, kv: &mut
         heads.map(move |(head, part)| (head, part, rows))
     });
     team.for_each(cost, items, |(head, mut part, rows)| {
-        L::vectorise(
-            #[inline(always)]
-            || {
-                let (mut key, mut value) = (vec![0.0; config.head_dim], vec![0.0; config.head_dim]);
-                for row in rows {
-                    heads.key::<L>(*row, head, &mut key);
-                    heads.value(*row, head, &mut value);
-                    let Row { page, position, .. } = batch.rows[*row];
-                    part.write::<L>(page, position % PAGE_SIZE, KeyValue { key: &key, value: &value });
-                }
-            },
-        );
+        with_floats(2 * config.head_dim, |floats| {
+            L::vectorise(
+                #[inline(always)]
+                || {
+                    let (key, value) = floats.split_at_mut(config.head_dim);
+                    for row in rows {
+                        heads.key::<L>(*row, head, key);
+                        heads.value(*row, head, value);
+                        let Row { page, position, .. } = batch.rows[*row];
+                        part.write::<L>(page, position % PAGE_SIZE, KeyValue { key, value });
+                    }
+                },
+            );
+        });
     });
 }
