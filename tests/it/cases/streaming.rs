@@ -44,6 +44,8 @@ async fn half_characters_are_kept_back_and_broken_ones_are_replaced() {
 async fn a_stream_that_fails_says_so_and_ends_in_every_api() {
     let folder = folder();
     let server = Server::start_folder(&folder, &["--enable-drills", "--self-probe-interval=0"]).await;
+    // Or all is over before the answer has begun, and it is no stream.
+    ok(&server, "/debug/fault", json!({"fault": "slow_steps", "ms": 50})).await;
     let chat = json!([{"role": "user", "content": "a"}]);
     let completion = json!({"prompt": "a", "max_tokens": 50, "ignore_eos": true});
     for (path, body) in [
@@ -51,7 +53,7 @@ async fn a_stream_that_fails_says_so_and_ends_in_every_api() {
         (CHAT, json!({"messages": chat, "max_tokens": 50, "ignore_eos": true})),
         (GENERATE, json!({"text": "a", "sampling_params": {"max_new_tokens": 50, "ignore_eos": true}})),
     ] {
-        ok(&server, "/debug/fault", json!({"fault": "fail_step", "nth": 5})).await;
+        ok(&server, "/debug/fault", json!({"fault": "fail_step", "nth": 8})).await;
         let mut body = body;
         body["stream"] = json!(true);
         // To the end of the connection's answer, or this waits for ever.
@@ -64,7 +66,7 @@ async fn a_stream_that_fails_says_so_and_ends_in_every_api() {
             .flat_map(|event| [&event["choices"][0]["finish_reason"], &event["meta_info"]["finish_reason"]]);
         assert!(ends.into_iter().all(Value::is_null), "{path}: a failure is no good end: {before:?}");
     }
-    ok(&server, "/debug/fault", json!({"fault": "fail_step", "nth": 5})).await;
+    ok(&server, "/debug/fault", json!({"fault": "fail_step", "nth": 8})).await;
     assert_eq!(refused(&server, COMPLETIONS, completion).await.0, 500, "before the first byte it is a status");
 }
 
