@@ -2,8 +2,8 @@
 //!
 //! Work is shared by groups of up to [`GROUP_ROWS`] neighbouring tokens of one sequence, one KV head and one segment of
 //! the sequence, so that a key is read once for all queries that look at it, and a long context is read by all threads.
-//! Whatever the group, a query meets the same keys in the same order, in the same segments and steps of 16 pages, counted
-//! from the start of the sequence: its result depends on nothing else.
+//! Whatever the group, a query meets the same keys in the same order, in the same segments, counted from the start of the
+//! sequence: its result depends on nothing else.
 
 pub mod kv_pool;
 mod walk;
@@ -11,22 +11,19 @@ mod halves;
 mod int8;
 mod segments;
 
+use kv_pool::EXTENT_PAGES;
 pub use kv_pool::{KvLayer, KvShape};
 
 use super::kernels::{LANES, Lanes, Team};
 use super::{PAGE_SIZE, PageId};
-use segments::{Running, Segment, merge};
+use segments::{Output, Running, Segment, at_desk, merge};
 
 /// Tokens of one sequence that share the reading of the keys.
 pub const GROUP_ROWS: usize = 8;
 
-/// Pages whose scores are held at once: with the 24 queries of a usual group that is 24 KiB, which the first level cache
-/// holds.
-const BLOCK_PAGES: usize = 16;
-
-/// Pages of a sequence that one thread reads at a time: 1,024 tokens. Shorter ones would cost more in putting the results
-/// together than they win.
-const SEGMENT_PAGES: usize = 4 * BLOCK_PAGES;
+/// Pages of a sequence that one thread reads at a time: 1,024 tokens, first all keys, then all values, since the processor
+/// sees long stretches coming. Shorter ones would cost more in putting the results together than they win.
+const SEGMENT_PAGES: usize = EXTENT_PAGES;
 
 /// Neighbouring tokens of one sequence in a batch.
 #[derive(Debug, Clone, Copy)]
@@ -47,8 +44,12 @@ impl Group<'_> {
         &self.pages[..(self.start + self.rows).div_ceil(PAGE_SIZE)]
     }
 
-    fn segments(&self) -> usize {
-        self.used_pages().len().div_ceil(SEGMENT_PAGES)
+    /// Segments that are to be put together; 0 if there is only one.
+    fn parts(&self) -> usize {
+        match self.used_pages().len().div_ceil(SEGMENT_PAGES) {
+            1 => 0,
+            segments => segments,
+        }
     }
 }
 
@@ -59,7 +60,7 @@ pub struct Attended {
     /// Floats of one row at one KV head.
     width: usize,
     values: Vec<f32>,
-    /// For each KV head and group, segment after segment: the same, not yet put together.
+    /// For each KV head and group of several segments, segment after segment: the same, not yet put together.
     parts: Vec<f32>,
     /// For each query of these.
     running: Vec<Running>,
@@ -90,38 +91,22 @@ pub fn attend<L: Lanes>(
     let shape = kv.shape();
     let rows = groups.iter().map(|group| group.rows).sum::<usize>();
     let width = shape.queries_per_head * shape.head_dim;
-    let parts = shape.kv_heads * groups.iter().map(|group| group.rows * group.segments()).sum::<usize>();
+    let parts = shape.kv_heads * groups.iter().map(|group| group.rows * group.parts()).sum::<usize>();
     (out.rows, out.width) = (rows, width);
     out.values.resize(rows * width * shape.kv_heads, 0.0);
     out.parts.resize(parts * width, 0.0);
     out.running.resize(parts * shape.queries_per_head, Running::NOTHING);
     let keys: usize = groups.iter().map(|group| group.rows * (group.start + group.rows)).sum();
     let cost = keys * width * shape.kv_heads / LANES;
-    team.for_each(cost, segments(shape, groups, out).into_iter(), |segment| {
-        L::vectorise(
-            #[inline(always)]
-            || {
-                segment.begin(kv);
-                let mut queries = vec![0.0; segment.values.len()];
-                for (index, to) in queries.chunks_exact_mut(shape.head_dim).enumerate() {
-                    let (row, of_head) = (index / shape.queries_per_head, index % shape.queries_per_head);
-                    query(segment.group.first_row + row, segment.head * shape.queries_per_head + of_head, to);
-                }
-                segment.attend::<L>(kv, &queries);
-            },
-        );
+    team.for_each(cost, segments(shape, groups, out), |segment| {
+        at_desk(|desk| {
+            L::vectorise(
+                #[inline(always)]
+                || segment.attend::<L>(kv, desk, &query),
+            );
+        });
     });
-    let Attended { values, parts, running, .. } = out;
-    let (mut values, mut parts, mut running) = (values.as_mut_slice(), parts.as_slice(), running.as_slice());
-    let merges = (0..shape.kv_heads).flat_map(|_| groups).map(|group| {
-        let len = group.rows * width;
-        (
-            values.split_off_mut(..len).expect("as long as all groups"),
-            parts.split_off(..len * group.segments()).expect("as long as all segments"),
-            running.split_off(..len / shape.head_dim * group.segments()).expect("as long as all segments"),
-        )
-    });
-    team.for_each(parts_cost(rows, width, shape), merges, |(values, parts, running)| {
+    team.for_each(parts * width / LANES, parts_of_groups(shape, groups, out), |(values, parts, running)| {
         L::vectorise(
             #[inline(always)]
             || merge::<L>(shape.head_dim, values, parts, running),
@@ -129,30 +114,54 @@ pub fn attend<L: Lanes>(
     });
 }
 
-/// Steps of putting the segments together, about.
-fn parts_cost(rows: usize, width: usize, shape: KvShape) -> usize {
-    rows * width * shape.kv_heads / LANES
+/// All groups at all heads.
+fn at_all_heads<'a>(shape: KvShape, groups: &'a [Group<'a>]) -> impl Iterator<Item = (usize, &'a Group<'a>)> + Send {
+    (0..shape.kv_heads).flat_map(|head| groups.iter().map(move |group| (head, group)))
 }
 
-/// All segments of all groups at all heads, the longest first: the short ones fill the gaps at the end.
-fn segments<'a>(shape: KvShape, groups: &'a [Group<'a>], out: &'a mut Attended) -> Vec<Segment<'a>> {
-    let (mut parts, mut running) = (out.parts.as_mut_slice(), out.running.as_mut_slice());
-    let mut segments = Vec::with_capacity(shape.kv_heads * groups.len());
-    for (head, group) in (0..shape.kv_heads).flat_map(|head| groups.iter().map(move |group| (head, group))) {
-        for (index, pages) in group.used_pages().chunks(SEGMENT_PAGES).enumerate() {
-            let queries = group.rows * shape.queries_per_head;
-            segments.push(Segment {
-                head,
-                group,
-                start: index * SEGMENT_PAGES * PAGE_SIZE,
-                pages,
-                running: running.split_off_mut(..queries).expect("as long as all segments"),
-                values: parts.split_off_mut(..queries * shape.head_dim).expect("as long as all segments"),
-            });
-        }
-    }
-    segments.sort_by_key(|segment| std::cmp::Reverse(segment.group.rows * segment.pages.len()));
-    segments
+/// All segments of all groups at all heads.
+fn segments<'a>(
+    shape: KvShape,
+    groups: &'a [Group<'a>],
+    out: &'a mut Attended,
+) -> impl Iterator<Item = Segment<'a>> + Send {
+    let (mut values, mut parts, mut running) =
+        (out.values.as_mut_slice(), out.parts.as_mut_slice(), out.running.as_mut_slice());
+    let all = at_all_heads(shape, groups).flat_map(|(head, group)| {
+        let segments = group.used_pages().chunks(SEGMENT_PAGES).enumerate();
+        segments.map(move |(index, pages)| (head, group, index, pages))
+    });
+    all.map(move |(head, group, index, pages)| {
+        let queries = group.rows * shape.queries_per_head;
+        let len = queries * shape.head_dim;
+        let whole = if index == 0 { values.split_off_mut(..len) } else { None };
+        let out = match whole {
+            Some(values) if group.parts() == 0 => Output::Whole(values),
+            _ => Output::Part {
+                values: parts.split_off_mut(..len).expect("as long as all parts"),
+                running: running.split_off_mut(..queries).expect("as long as all parts"),
+            },
+        };
+        Segment { head, group, start: index * SEGMENT_PAGES * PAGE_SIZE, pages, out }
+    })
+}
+
+/// The groups with more than one segment at all heads: where their results go, and the parts of these.
+fn parts_of_groups<'a>(
+    shape: KvShape,
+    groups: &'a [Group<'a>],
+    out: &'a mut Attended,
+) -> impl Iterator<Item = (&'a mut [f32], &'a [f32], &'a [Running])> + Send {
+    let (mut values, mut parts, mut running) =
+        (out.values.as_mut_slice(), out.parts.as_slice(), out.running.as_slice());
+    at_all_heads(shape, groups).filter_map(move |(_, group)| {
+        let queries = group.rows * shape.queries_per_head;
+        let len = queries * shape.head_dim;
+        let values = values.split_off_mut(..len).expect("as long as all groups");
+        let parts = parts.split_off(..len * group.parts()).expect("as long as all parts");
+        let running = running.split_off(..queries * group.parts()).expect("as long as all parts");
+        (group.parts() > 0).then_some((values, parts, running))
+    })
 }
 
 #[cfg(test)]

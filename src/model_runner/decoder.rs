@@ -60,9 +60,8 @@ struct Scratch {
     attended: Attended,
     /// Gated, wide.
     hidden: Activations,
-    /// Rows that want logits, then the logits.
+    /// Rows that want logits.
     last: Columns,
-    logits: Columns,
 }
 
 /// What a runner is put together from.
@@ -152,14 +151,7 @@ impl<L: Lanes> DecoderRunner<L> {
         let head = self.weights.head.as_ref().unwrap_or(&self.weights.embedding);
         let (norm, eps, shape) = (&self.weights.norm, self.config.rms_eps, head.input_shape(wanted.len()));
         rms_norm::<L>(&self.team, &scratch.last, norm, eps, shape, &mut scratch.normed);
-        head.forward::<L>(&self.team, &scratch.normed, &mut scratch.logits);
-        let logits = &scratch.logits;
-        let cost = out.values.len() / LANES;
-        self.team.for_each(cost, out.values.chunks_mut(vocab_size).enumerate(), |(row, to)| {
-            for (tile, to) in to.chunks_mut(LANES).enumerate() {
-                to.copy_from_slice(&logits.tile(tile)[row][..to.len()]);
-            }
-        });
+        head.forward_rows::<L>(&self.team, &scratch.normed, &mut out.values);
     }
 }
 

@@ -15,6 +15,7 @@ pub mod elementwise;
 pub mod layer_norm;
 pub mod gelu;
 pub mod prefetch;
+pub mod scratch;
 pub mod team;
 
 pub use activations::{Activations, Columns, Form};

@@ -9,7 +9,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use crate::io_struct::{LogprobsWanted, SamplingParams, TokenId, TokenLogprob};
-use row::Weights;
+use row::{Peaks, Weights};
 
 /// What the choice depends on, beside the logits. Nothing else may: so a seed gives the same text in any batch.
 #[derive(Debug, Clone, Copy)]
@@ -98,11 +98,10 @@ fn choose(logits: &[f32], input: &SamplingInput<'_>) -> TokenId {
         return row::argmax(logits);
     }
     let share = rng(input).random::<f64>();
-    let weights = Weights::new(logits, row::largest(logits), 1.0 / params.temperature);
     if params.top_k.is_none() && params.top_p >= 1.0 && params.min_p <= 0.0 {
-        return weights.at(share);
+        return weights(logits, params).at(share);
     }
-    let candidates = candidates(logits, params, weights.total());
+    let candidates = candidates(logits, params);
     let total: f64 = candidates.iter().map(|(_, weight)| weight).sum();
     let mut left = share * total;
     for (token, weight) in &candidates {
@@ -120,56 +119,78 @@ fn rng(input: &SamplingInput<'_>) -> StdRng {
     StdRng::seed_from_u64(input.seed ^ position.wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 
-/// What is left after top-k, top-p and min-p, with unnormalised weights, `total` together; ordered by weight where one of
-/// the first two is given, else by id.
-fn candidates(logits: &[f32], params: &SamplingParams, total: f64) -> Vec<(TokenId, f64)> {
+fn weights<'a>(logits: &'a [f32], params: &SamplingParams) -> Weights<'a> {
+    Weights::new(logits, row::largest(logits), 1.0 / params.temperature)
+}
+
+/// What is left after top-k, top-p and min-p, with unnormalised weights, that of the likeliest being 1; ordered by weight
+/// where one of the first two is given, else by id.
+fn candidates(logits: &[f32], params: &SamplingParams) -> Vec<(TokenId, f64)> {
     let largest = row::largest(logits);
     let scale = f64::from(params.temperature);
-    let weight = |logit: f32| (f64::from(logit - largest) / scale).exp();
-    let limited = params.top_k.is_some() || params.top_p < 1.0;
-    let mut kept = likeliest(logits, largest, params.temperature, |kept| {
-        let mass = || kept.iter().map(|(_, logit)| weight(*logit)).sum::<f64>();
-        match params.top_k {
-            Some(top_k) => kept.len() >= top_k as usize,
-            None => limited && mass() >= total * f64::from(params.top_p),
+    let weighted = |tokens: Vec<(TokenId, f32)>| {
+        let weighted = tokens.into_iter().map(|(token, logit)| (token, (f64::from(logit - largest) / scale).exp()));
+        weighted.filter(|(_, weight)| *weight > 0.0).collect::<Vec<_>>()
+    };
+    let mut kept = match params.top_k {
+        Some(top_k) => {
+            let mut kept = weighted(likeliest(logits, top_k as usize));
+            kept.sort_unstable_by(likelier);
+            kept.truncate(top_k as usize);
+            let all = mass(&kept);
+            keep_share(&mut kept, params.top_p, all);
+            kept
         }
-    })
-    .into_iter()
-    .map(|(token, logit)| (token, weight(logit)))
-    .filter(|(_, weight)| *weight > 0.0)
-    .collect::<Vec<_>>();
-    if limited {
-        kept.sort_unstable_by(likelier);
-    }
-    kept.truncate(params.top_k.map_or(usize::MAX, |k| k as usize));
-    if params.top_p < 1.0 {
-        let all = if params.top_k.is_some() { kept.iter().map(|(_, weight)| weight).sum() } else { total };
-        let enough = all * f64::from(params.top_p);
-        let mut sum = 0.0;
-        let needed = kept.iter().take_while(|(_, weight)| {
-            let before = sum;
-            sum += weight;
-            before < enough
-        });
-        let needed = needed.count().max(1);
-        kept.truncate(needed);
-    }
+        None if params.top_p < 1.0 => {
+            let all = weights(logits, params).total();
+            let enough = all * f64::from(params.top_p);
+            let some = [64, 512].into_iter().map(|count| weighted(likeliest(logits, count)));
+            let kept = some.into_iter().find(|kept| mass(kept) >= enough);
+            let mut kept = kept.unwrap_or_else(|| weighted(likeliest(logits, logits.len())));
+            kept.sort_unstable_by(likelier);
+            keep_share(&mut kept, params.top_p, all);
+            kept
+        }
+        // A little lower than it must be: what rounding lets through has its turn below.
+        None => weighted(row::at_least(logits, largest + params.temperature * (params.min_p.ln() - 1e-3))),
+    };
     if params.min_p > 0.0 {
-        kept.retain(|(_, weight)| *weight >= f64::from(params.min_p)); // the likeliest has weight 1
+        kept.retain(|(_, weight)| *weight >= f64::from(params.min_p));
     }
     kept
 }
 
-/// The tokens at the top of the row, so many that `enough` holds, or all: most rows have few that count.
-fn likeliest(
-    logits: &[f32],
-    largest: f32,
-    temperature: f32,
-    enough: impl Fn(&[(TokenId, f32)]) -> bool,
-) -> Vec<(TokenId, f32)> {
-    let some = [6.0, 14.0].into_iter().map(|depth| row::at_least(logits, largest - depth * temperature));
-    let all = || (0..).map(TokenId).zip(logits.iter().copied()).collect();
-    some.into_iter().find(|kept| enough(kept)).unwrap_or_else(all)
+fn mass(tokens: &[(TokenId, f64)]) -> f64 {
+    tokens.iter().map(|(_, weight)| weight).sum()
+}
+
+/// Keeps the first that together reach `share` of `all`, and one in any case.
+fn keep_share(tokens: &mut Vec<(TokenId, f64)>, share: f32, all: f64) {
+    if share >= 1.0 {
+        return;
+    }
+    let (enough, mut sum) = (all * f64::from(share), 0.0);
+    let needed = tokens.iter().take_while(|(_, weight)| {
+        let before = sum;
+        sum += weight;
+        before < enough
+    });
+    let needed = needed.count().max(1);
+    tokens.truncate(needed);
+}
+
+/// The `count` likeliest tokens and perhaps some more, in any order.
+fn likeliest(logits: &[f32], count: usize) -> Vec<(TokenId, f32)> {
+    if let Some(floor) = Peaks::new(logits).floor(count) {
+        return row::at_least(logits, floor);
+    }
+    let mut all: Vec<_> = (0..).map(TokenId).zip(logits.iter().copied()).collect();
+    if count < all.len() {
+        let likelier = |a: &(TokenId, f32), b: &(TokenId, f32)| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0));
+        all.select_nth_unstable_by(count, likelier);
+        all.truncate(count);
+    }
+    all
 }
 
 /// Larger weight first; equal weights by id, so that the order is one.
@@ -185,7 +206,7 @@ pub fn logprob_of(logits: &[f32], token: TokenId, wanted: &LogprobsWanted) -> To
     let logprob = |logit: f32| ((f64::from(logit) - log_sum) as f32).min(0.0);
     let of = |token: TokenId| logits.get(token.index()).map_or(f32::NEG_INFINITY, |logit| logprob(*logit));
     let top = wanted.top as usize;
-    let ranked = likeliest(logits, largest, 1.0, |kept| kept.len() >= top);
+    let ranked = if top > 0 { likeliest(logits, top) } else { Vec::new() };
     let mut ranked: Vec<_> = ranked.into_iter().map(|(token, logit)| (token, f64::from(logit))).collect();
     ranked.sort_unstable_by(likelier);
     ranked.truncate(top);
@@ -304,8 +325,7 @@ mod tests {
                 min_p: [0.0, 0.0, 0.05][random.random_range(0..3)],
                 ..SamplingParams::default()
             };
-            let total = Weights::new(&logits, row::largest(&logits), 1.0 / params.temperature).total();
-            let mut got: Vec<_> = candidates(&logits, &params, total).into_iter().map(|(token, _)| token).collect();
+            let mut got: Vec<_> = candidates(&logits, &params).into_iter().map(|(token, _)| token).collect();
             let mut want = plainly(&logits, &params);
             got.sort_unstable();
             want.sort_unstable();

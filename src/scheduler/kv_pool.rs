@@ -4,9 +4,12 @@
 //! part of exactly one [`PageTable`]. A whole page that has been computed goes from there to the cache at once, so all
 //! that ever has to be decided about a page is whether somebody holds it.
 
+mod free_pages;
+
 use super::radix_cache::RadixCache;
 use crate::io_struct::TokenId;
 use crate::model_runner::{PAGE_SIZE, PageId};
+use free_pages::FreePages;
 
 /// The pages of one sequence, in order: first those that are in the cache, then its own.
 #[derive(Debug, Default)]
@@ -49,7 +52,7 @@ impl PageTable {
 /// A pool of pages of [`PAGE_SIZE`] tokens.
 #[derive(Debug)]
 pub struct KvPool {
-    free: Vec<PageId>,
+    free: FreePages,
     total: usize,
     /// `None`: nothing is kept.
     cache: Option<RadixCache>,
@@ -61,10 +64,7 @@ impl KvPool {
     /// A pool of `pages` free pages; with `cache`, what has been computed is kept in it as long as there is room.
     #[must_use]
     pub fn new(pages: usize, cache: Option<RadixCache>) -> Self {
-        let ids = (0..).map(PageId).take(pages);
-        let mut free: Vec<PageId> = ids.collect();
-        free.reverse(); // low pages first, so that a quiet server touches little memory
-        Self { free, total: pages, cache, evicted: 0, withheld: false }
+        Self { free: FreePages::all(pages), total: pages, cache, evicted: 0, withheld: false }
     }
 
     /// Pages that hold `tokens` tokens.
@@ -107,9 +107,11 @@ impl KvPool {
         while self.free.len() < missing {
             let Some(page) = self.cache.as_mut().and_then(RadixCache::evict) else { return false };
             self.evicted += 1;
-            self.free.push(page);
+            self.free.give(page);
         }
-        table.pages.extend(self.free.drain(self.free.len() - missing..).rev());
+        for _ in 0..missing {
+            table.pages.extend(self.free.take(table.pages.last().copied()));
+        }
         true
     }
 
@@ -117,7 +119,7 @@ impl KvPool {
     pub fn release(&mut self, table: &mut PageTable) {
         let PageTable { pages, shared } = std::mem::take(table);
         let (shared, own) = pages.split_at(shared);
-        self.free.extend(own.iter().rev());
+        self.free.extend(own.iter().copied());
         if let Some(cache) = &mut self.cache {
             cache.let_go(shared);
         }

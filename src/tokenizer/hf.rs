@@ -3,6 +3,7 @@
 mod postprocessing;
 mod spelling;
 
+use std::fs;
 use std::path::Path;
 
 use tokenizers::Tokenizer as HfTokenizer;
@@ -40,7 +41,10 @@ impl HfVocabulary {
             path: path.display().to_string(),
             message: error.to_string(),
         };
-        let mut parsing = HfTokenizer::from_file(path).map_err(unreadable)?;
+        let text = fs::read(path).map_err(|error| unreadable(error.into()))?;
+        // The library takes some of what it reads for sound JSON, and panics where it is not.
+        serde_json::from_slice::<serde_json::Value>(&text).map_err(|error| unreadable(error.into()))?;
+        let mut parsing = HfTokenizer::from_bytes(&text).map_err(unreadable)?;
         refuse_unsound(&parsing).map_err(|message| unreadable(message.into()))?;
         parsing.with_truncation(None).map_err(unreadable)?;
         parsing.with_padding(None);

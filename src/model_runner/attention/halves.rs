@@ -1,11 +1,10 @@
-//! The two products of attention in half precision, over one block of pages: queries by keys, weights by values.
+//! The two products of attention in half precision, over one segment: queries by keys, weights by values.
 
 use std::array::from_fn;
 
 use super::super::PAGE_SIZE;
-use super::super::kernels::prefetch::{LINE, prefetch};
 use super::super::kernels::{LANES, Lanes};
-use super::BLOCK_PAGES;
+use super::SEGMENT_PAGES;
 use super::segments::Products;
 use super::walk::{Walk, bundle};
 
@@ -25,6 +24,7 @@ const VALUE_WIDTHS: [usize; 4] = [VALUE_WIDTH, 4, 3, 2];
 const VALUE_LANES: usize = 4;
 
 /// The queries of a group at one KV head, transposed in bundles: what meets one key lies side by side.
+#[derive(Debug, Default)]
 pub(super) struct Queries {
     /// Bundle after bundle; in each, for each dimension, one number a query.
     transposed: Vec<f32>,
@@ -34,40 +34,39 @@ pub(super) struct Queries {
 
 impl Products for Queries {
     #[inline(always)]
-    fn new<L: Lanes>(queries: &[f32], head_dim: usize) -> Self {
-        let count = queries.len() / head_dim;
-        let mut transposed = Vec::with_capacity(queries.len());
+    fn set<L: Lanes>(&mut self, queries: &[f32], head_dim: usize) {
+        (self.count, self.head_dim) = (queries.len() / head_dim, head_dim);
+        self.transposed.clear();
         let mut first = 0;
-        while first < count {
-            let width = bundle(count - first, &SCORE_WIDTHS);
+        while first < self.count {
+            let width = bundle(self.count - first, &SCORE_WIDTHS);
             for dim in 0..head_dim {
-                transposed.extend((first..first + width).map(|query| queries[query * head_dim + dim]));
+                self.transposed.extend((first..first + width).map(|query| queries[query * head_dim + dim]));
             }
             first += width;
         }
-        Self { transposed, count, head_dim }
     }
 
     #[inline(always)]
     fn score<L: Lanes>(&self, walk: Walk<'_>, scores: &mut [[f32; LANES]]) {
         for (page, id) in walk.ids.iter().enumerate() {
             let keys = bytemuck::cast_slice(walk.kv.keys(walk.head, *id));
-            let mut ahead = walk.behind_keys(page);
+            walk.ask_behind_keys(page);
             let mut first = 0;
             while first < self.count {
                 let width = bundle(self.count - first, &SCORE_WIDTHS);
                 let queries = &self.transposed[first * self.head_dim..][..width * self.head_dim];
-                let scores = &mut scores[first * BLOCK_PAGES + page..];
+                let scores = &mut scores[first * SEGMENT_PAGES + page..];
                 match width {
-                    SCORE_WIDTH => score_page::<L, SCORE_WIDTH>(keys, ahead, queries, scores),
-                    8 => score_page::<L, 8>(keys, ahead, queries, scores),
-                    6 => score_page::<L, 6>(keys, ahead, queries, scores),
-                    4 => score_page::<L, 4>(keys, ahead, queries, scores),
-                    3 => score_page::<L, 3>(keys, ahead, queries, scores),
-                    2 => score_page::<L, 2>(keys, ahead, queries, scores),
-                    _ => score_page::<L, 1>(keys, ahead, queries, scores),
+                    SCORE_WIDTH => score_page::<L, SCORE_WIDTH>(keys, queries, scores),
+                    8 => score_page::<L, 8>(keys, queries, scores),
+                    6 => score_page::<L, 6>(keys, queries, scores),
+                    4 => score_page::<L, 4>(keys, queries, scores),
+                    3 => score_page::<L, 3>(keys, queries, scores),
+                    2 => score_page::<L, 2>(keys, queries, scores),
+                    _ => score_page::<L, 1>(keys, queries, scores),
                 }
-                (first, ahead) = (first + width, &[]);
+                first += width;
             }
         }
     }
@@ -86,37 +85,23 @@ impl Products for Queries {
                 2 => block.add_columns::<L, 2>(some),
                 _ => block.add_columns::<L, 1>(some),
             }
-            weights = &weights[width * BLOCK_PAGES..];
+            weights = &weights[width * SEGMENT_PAGES..];
             (out, first) = (rest, false);
         }
     }
 }
 
-/// Dimensions are summed up in order, whatever the width. What lies `ahead` is asked for bit by bit, so that it does not
-/// hold up what is needed now; many queries leave time enough to ask for all at once.
+/// Dimensions are summed up in order, whatever the width.
 #[inline(always)]
-fn score_page<L: Lanes, const C: usize>(
-    keys: &[[u16; PAGE_SIZE]],
-    ahead: &[u8],
-    queries: &[f32],
-    scores: &mut [[f32; LANES]],
-) {
-    if C == SCORE_WIDTH {
-        prefetch(ahead);
-    }
+fn score_page<L: Lanes, const C: usize>(keys: &[[u16; PAGE_SIZE]], queries: &[f32], scores: &mut [[f32; LANES]]) {
     let mut sums = [L::splat(0.0); C];
-    for (dim, (key, queries)) in keys.iter().zip(queries.as_chunks::<C>().0).enumerate() {
-        if C < SCORE_WIDTH
-            && let (0, Some(line)) = (dim % 2, ahead.get(dim * LINE / 2..(dim + 2) * LINE / 2))
-        {
-            prefetch(line);
-        }
+    for (key, queries) in keys.iter().zip(queries.as_chunks::<C>().0) {
         let key = L::widen(key);
         for (sum, query) in sums.iter_mut().zip(queries) {
             *sum = L::mul_add(key, L::splat(*query), *sum);
         }
     }
-    for (sum, scores) in sums.iter().zip(scores.iter_mut().step_by(BLOCK_PAGES)) {
+    for (sum, scores) in sums.iter().zip(scores.iter_mut().step_by(SEGMENT_PAGES)) {
         L::store(*sum, scores);
     }
 }
@@ -157,19 +142,12 @@ impl Block<'_> {
         let Walk { kv, head, ids, .. } = self.walk;
         for (page, id) in ids.iter().enumerate() {
             let tokens = self.tokens.saturating_sub(page * PAGE_SIZE).min(PAGE_SIZE);
-            let asks = self.first && first == 0;
-            let ahead = if asks { self.walk.behind_values(page) } else { &[] };
-            if C == VALUE_WIDTH {
-                prefetch(ahead);
+            if self.first && first == 0 {
+                self.walk.ask_behind_values(page);
             }
-            let weights: [&[f32; LANES]; C] = from_fn(|query| &self.weights[query * BLOCK_PAGES + page]);
+            let weights: [&[f32; LANES]; C] = from_fn(|query| &self.weights[query * SEGMENT_PAGES + page]);
             let values: &[u16] = bytemuck::cast_slice(kv.values(head, *id));
             for (token, values) in values.chunks_exact(dim).take(tokens).enumerate() {
-                if C < VALUE_WIDTH
-                    && let Some(lines) = ahead.get(2 * token * dim..2 * (token + 1) * dim)
-                {
-                    prefetch(lines);
-                }
                 let values = values[column..].as_chunks().0;
                 let values: [L::Floats; W] = from_fn(|lane| L::widen(&values[lane]));
                 for (sums, weights) in sums.iter_mut().zip(&weights) {

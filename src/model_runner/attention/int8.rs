@@ -1,13 +1,12 @@
 //! The two products of attention over keys and values of 8 bits: both in whole numbers.
 //!
 //! A query becomes bytes, so that its scores are dot products of bytes. A weight, times the step of its value, becomes a
-//! number of 14 bits, two bytes of 7, whose step is that of its query in its block of pages: small weights beside a large
-//! one are not lost.
+//! number of 14 bits, two bytes of 7, whose step is that of its query in 16 pages: small weights beside a large one
+//! are not lost.
 
 use super::super::PAGE_SIZE;
-use super::super::kernels::prefetch::{LINE, prefetch};
 use super::super::kernels::{LANES, Lanes};
-use super::BLOCK_PAGES;
+use super::SEGMENT_PAGES;
 use super::segments::Products;
 use super::walk::{Walk, bundle};
 
@@ -29,11 +28,17 @@ const HIGH: f32 = 128.0;
 /// The largest weight: the high byte is at most 127, the low one at most 64 in either direction.
 const LARGEST_WEIGHT: f32 = 127.0 * HIGH;
 
+/// Pages of which the weights of a query have one step.
+const STEP_PAGES: usize = 16;
+
 /// Groups of four tokens in a page.
 const WORDS: usize = PAGE_SIZE / 4;
 
 /// The queries of a group at one KV head as bytes, transposed in bundles.
+#[derive(Debug, Default)]
 pub(super) struct Queries {
+    /// Query after query, a word for each four dimensions.
+    rows: Vec<i32>,
     /// Bundle after bundle; in each, for each four dimensions, one word a query.
     words: Vec<i32>,
     steps: Vec<Step>,
@@ -41,7 +46,7 @@ pub(super) struct Queries {
 }
 
 /// What makes a score out of a dot product of bytes.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 struct Step {
     /// Worth of one step of the query.
     worth: f32,
@@ -51,81 +56,71 @@ struct Step {
 
 impl Products for Queries {
     #[inline(always)]
-    fn new<L: Lanes>(queries: &[f32], head_dim: usize) -> Self {
-        let count = queries.len() / head_dim;
-        let mut rows = Vec::with_capacity(queries.len() / 4);
-        let steps: Vec<_> = queries.chunks_exact(head_dim).map(|query| quantise::<L>(query, &mut rows)).collect();
-        let mut words = Vec::with_capacity(rows.len());
+    fn set<L: Lanes>(&mut self, queries: &[f32], head_dim: usize) {
+        let Self { rows, words, steps, .. } = self;
+        rows.clear();
+        words.clear();
+        steps.clear();
+        steps.extend(queries.chunks_exact(head_dim).map(|query| quantise::<L>(query, rows)));
         let mut first = 0;
-        while first < count {
-            let width = bundle(count - first, &SCORE_WIDTHS);
+        while first < steps.len() {
+            let width = bundle(steps.len() - first, &SCORE_WIDTHS);
             for word in 0..head_dim / 4 {
                 words.extend((first..first + width).map(|query| rows[query * head_dim / 4 + word]));
             }
             first += width;
         }
-        Self { words, steps, head_dim }
+        self.head_dim = head_dim;
     }
 
     #[inline(always)]
     fn score<L: Lanes>(&self, walk: Walk<'_>, scores: &mut [[f32; LANES]]) {
         for (page, id) in walk.ids.iter().enumerate() {
-            let keys = Part::new(walk.kv.keys(walk.head, *id));
-            let mut ahead = walk.behind_keys(page);
+            let keys = walk.kv.keys(walk.head, *id).as_chunks().0;
+            let key_steps = L::load(walk.kv.key_steps(walk.head, *id));
+            walk.ask_behind_keys(page);
             let mut first = 0;
             while first < self.steps.len() {
                 let width = bundle(self.steps.len() - first, &SCORE_WIDTHS);
                 let words = &self.words[first * self.head_dim / 4..][..width * self.head_dim / 4];
-                let (steps, scores) = (&self.steps[first..], &mut scores[first * BLOCK_PAGES + page..]);
+                let (steps, scores) = (&self.steps[first..], &mut scores[first * SEGMENT_PAGES + page..]);
                 match width {
-                    12 => score_page::<L, 12>(keys, ahead, words, steps, scores),
-                    8 => score_page::<L, 8>(keys, ahead, words, steps, scores),
-                    6 => score_page::<L, 6>(keys, ahead, words, steps, scores),
-                    4 => score_page::<L, 4>(keys, ahead, words, steps, scores),
-                    3 => score_page::<L, 3>(keys, ahead, words, steps, scores),
-                    2 => score_page::<L, 2>(keys, ahead, words, steps, scores),
-                    _ => score_page::<L, 1>(keys, ahead, words, steps, scores),
+                    12 => score_page::<L, 12>(keys, key_steps, words, steps, scores),
+                    8 => score_page::<L, 8>(keys, key_steps, words, steps, scores),
+                    6 => score_page::<L, 6>(keys, key_steps, words, steps, scores),
+                    4 => score_page::<L, 4>(keys, key_steps, words, steps, scores),
+                    3 => score_page::<L, 3>(keys, key_steps, words, steps, scores),
+                    2 => score_page::<L, 2>(keys, key_steps, words, steps, scores),
+                    _ => score_page::<L, 1>(keys, key_steps, words, steps, scores),
                 }
-                (first, ahead) = (first + width, &[]);
+                first += width;
             }
         }
     }
 
     #[inline(always)]
     fn add_values<L: Lanes>(&self, walk: Walk<'_>, _: usize, weights: &mut [[f32; LANES]], out: &mut [f32]) {
-        let mut first = 0;
         let mut words = [Weights::NONE; VALUE_WIDTHS[0]];
-        while first < self.steps.len() {
-            let width = bundle(self.steps.len() - first, &VALUE_WIDTHS);
-            for (query, words) in words.iter_mut().take(width).enumerate() {
-                words.quantise::<L>(walk, &mut weights[(first + query) * BLOCK_PAGES..][..walk.ids.len()]);
+        for (block, ids) in walk.ids.chunks(STEP_PAGES).enumerate() {
+            let start = block * STEP_PAGES;
+            (start..start + ids.len()).for_each(|page| walk.ask_behind_values(page));
+            let block = Block { walk: Walk { ids, ..walk }, head_dim: self.head_dim };
+            let mut first = 0;
+            while first < self.steps.len() {
+                let width = bundle(self.steps.len() - first, &VALUE_WIDTHS);
+                for (query, words) in words.iter_mut().take(width).enumerate() {
+                    let weights = &mut weights[(first + query) * SEGMENT_PAGES + start..][..ids.len()];
+                    words.quantise::<L>(block.walk, weights);
+                }
+                let out = &mut out[first * self.head_dim..];
+                match width {
+                    3 => block.add_columns::<L, 3>(&words, out),
+                    2 => block.add_columns::<L, 2>(&words, out),
+                    _ => block.add_columns::<L, 1>(&words, out),
+                }
+                first += width;
             }
-            let block = Block { walk, asks: first == 0, head_dim: self.head_dim };
-            let out = &mut out[first * self.head_dim..];
-            match width {
-                3 => block.add_columns::<L, 3>(&words, out),
-                2 => block.add_columns::<L, 2>(&words, out),
-                _ => block.add_columns::<L, 1>(&words, out),
-            }
-            first += width;
         }
-    }
-}
-
-/// Keys or values of a page at one head.
-#[derive(Clone, Copy)]
-struct Part<'a> {
-    planes: &'a [[u8; 4 * LANES]],
-    /// For each token.
-    steps: &'a [f32; LANES],
-}
-
-impl<'a> Part<'a> {
-    #[inline(always)]
-    fn new(bytes: &'a [u8]) -> Self {
-        let (planes, steps) = bytes.split_at(bytes.len() - PAGE_SIZE * size_of::<f32>());
-        let steps = bytemuck::cast_slice(steps).first_chunk().expect("a step for each token");
-        Self { planes: planes.as_chunks().0, steps }
     }
 }
 
@@ -152,35 +147,30 @@ fn word(bytes: &[i8; 4]) -> i32 {
 
 #[inline(always)]
 fn score_page<L: Lanes, const C: usize>(
-    keys: Part<'_>,
-    ahead: &[u8],
+    keys: &[[u8; 4 * LANES]],
+    key_steps: L::Floats,
     words: &[i32],
     steps: &[Step],
     scores: &mut [[f32; LANES]],
 ) {
     let mut sums = [L::no_ints(); C];
-    for (plane, (bytes, words)) in keys.planes.iter().zip(words.as_chunks::<C>().0).enumerate() {
-        if let Some(line) = ahead.get(plane * LINE..(plane + 1) * LINE) {
-            prefetch(line);
-        }
+    for (bytes, words) in keys.iter().zip(words.as_chunks::<C>().0) {
         let bytes = L::load_bytes(bytes);
         for (sum, word) in sums.iter_mut().zip(words) {
             *sum = L::dot_bytes(*sum, bytes, *word);
         }
     }
-    prefetch(ahead.get(keys.planes.len() * LINE..).unwrap_or_default());
-    let key_steps = L::load(keys.steps);
-    for ((sum, step), scores) in sums.iter().zip(steps).zip(scores.iter_mut().step_by(BLOCK_PAGES)) {
+    for ((sum, step), scores) in sums.iter().zip(steps).zip(scores.iter_mut().step_by(SEGMENT_PAGES)) {
         let dot = L::sub(L::to_floats(*sum), L::splat(step.offset));
         L::store(L::mul(dot, L::mul(key_steps, L::splat(step.worth))), scores);
     }
 }
 
-/// The weights of one query in a block of pages, times the steps of the values, as words of four tokens.
+/// The weights of one query in some pages, times the steps of the values, as words of four tokens.
 #[derive(Clone, Copy)]
 struct Weights {
-    high: [[i32; WORDS]; BLOCK_PAGES],
-    low: [[i32; WORDS]; BLOCK_PAGES],
+    high: [[i32; WORDS]; STEP_PAGES],
+    low: [[i32; WORDS]; STEP_PAGES],
     /// Worth of one step.
     worth: f32,
     /// What the offset of the values adds.
@@ -188,15 +178,13 @@ struct Weights {
 }
 
 impl Weights {
-    const NONE: Self =
-        Self { high: [[0; WORDS]; BLOCK_PAGES], low: [[0; WORDS]; BLOCK_PAGES], worth: 0.0, offset: 0.0 };
+    const NONE: Self = Self { high: [[0; WORDS]; STEP_PAGES], low: [[0; WORDS]; STEP_PAGES], worth: 0.0, offset: 0.0 };
 
     #[inline(always)]
     fn quantise<L: Lanes>(&mut self, walk: Walk<'_>, weights: &mut [[f32; LANES]]) {
         let mut largest = L::splat(0.0);
         for (weights, id) in weights.iter_mut().zip(walk.ids) {
-            let steps = Part::new(walk.kv.values(walk.head, *id)).steps;
-            let products = L::mul(L::load(weights), L::load(steps));
+            let products = L::mul(L::load(weights), L::load(walk.kv.value_steps(walk.head, *id)));
             largest = L::max(largest, products);
             L::store(products, weights);
         }
@@ -225,8 +213,6 @@ fn words<L: Lanes>(values: L::Floats) -> [i32; WORDS] {
 
 struct Block<'a> {
     walk: Walk<'a>,
-    /// These queries ask for what comes next.
-    asks: bool,
     head_dim: usize,
 }
 
@@ -253,11 +239,8 @@ impl Block<'_> {
         let Walk { kv, head, ids, .. } = self.walk;
         let mut sums = [[[L::no_ints(); 2]; W]; C];
         for (page, id) in ids.iter().enumerate() {
-            let values = Part::new(kv.values(head, *id)).planes;
-            let ahead = if self.asks && first == 0 { self.walk.behind_values(page) } else { &[] };
-            let lines = ahead.len() / WORDS;
+            let values: &[[u8; 4 * LANES]] = kv.values(head, *id).as_chunks().0;
             for (group, values) in values.chunks_exact(lanes).enumerate() {
-                prefetch(ahead.get(group * lines..(group + 1) * lines).unwrap_or_default());
                 for lane in 0..W {
                     let bytes = L::load_bytes(&values[first + lane]);
                     for (sums, weights) in sums.iter_mut().zip(weights) {

@@ -1,5 +1,7 @@
 //! Softmax in parts: over one segment of a sequence, and over all of them together.
 
+use std::cell::RefCell;
+
 use super::super::PAGE_SIZE;
 use super::super::PageId;
 use super::super::kernels::elementwise::exp;
@@ -7,7 +9,7 @@ use super::super::kernels::{LANES, Lanes};
 use super::halves;
 use super::int8;
 use super::walk::Walk;
-use super::{BLOCK_PAGES, Group, KvLayer};
+use super::{Group, KvLayer, KvShape, SEGMENT_PAGES};
 use crate::io_struct::KvCacheDtype;
 
 /// The queries of a group at one KV head before one segment of their sequence.
@@ -17,13 +19,34 @@ pub(super) struct Segment<'a> {
     /// Position of its first token.
     pub(super) start: usize,
     pub(super) pages: &'a [PageId],
-    /// For each query.
-    pub(super) running: &'a mut [Running],
-    /// Query after query, `head_dim` floats each: the sum of the values by their weights.
-    pub(super) values: &'a mut [f32],
+    pub(super) out: Output<'a>,
 }
 
-/// The running softmax of one query over the keys so far.
+/// Where the result of a segment goes: query after query, `head_dim` floats each.
+pub(super) enum Output<'a> {
+    /// There is no other segment: this is the result of the group.
+    Whole(&'a mut [f32]),
+    /// To be put together with others: the sum of the values by their weights, and of each query how large these are.
+    Part { values: &'a mut [f32], running: &'a mut [Running] },
+}
+
+/// What a thread needs for the segment that it is at; kept, so that no step takes memory from the system.
+#[derive(Debug, Default)]
+pub(super) struct Desk {
+    queries: Vec<f32>,
+    scores: Vec<[f32; LANES]>,
+    running: Vec<Running>,
+    halves: halves::Queries,
+    bytes: int8::Queries,
+}
+
+/// Works at this thread's desk.
+pub(super) fn at_desk(work: impl FnOnce(&mut Desk)) {
+    thread_local!(static DESK: RefCell<Desk> = RefCell::default());
+    DESK.with_borrow_mut(work);
+}
+
+/// The softmax of one query over the keys of a segment.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Running {
     largest: f32,
@@ -33,10 +56,10 @@ pub(super) struct Running {
 
 /// The queries of a group at one KV head, in the form in which they meet keys and values of some precision.
 pub(super) trait Products {
-    /// `queries`: query after query.
-    fn new<L: Lanes>(queries: &[f32], head_dim: usize) -> Self;
+    /// Takes the place of the queries before. `queries`: query after query.
+    fn set<L: Lanes>(&mut self, queries: &[f32], head_dim: usize);
 
-    /// Scores of all queries: query after query, one row of sixteen for each of [`BLOCK_PAGES`] pages, those of `walk`
+    /// Scores of all queries: query after query, one row of sixteen for each of [`SEGMENT_PAGES`] pages, those of `walk`
     /// filled in.
     fn score<L: Lanes>(&self, walk: Walk<'_>, scores: &mut [[f32; LANES]]);
 
@@ -46,42 +69,67 @@ pub(super) trait Products {
 }
 
 impl Segment<'_> {
-    /// Asks for the first keys, before the queries are made.
+    /// `query(row, head, to)` writes the query of one head.
     #[inline(always)]
-    pub(super) fn begin(&self, kv: &KvLayer) {
-        Walk { kv, head: self.head, ids: self.pages, next: &[] }.begin();
-    }
-
-    /// `queries`: query after query, `head_dim` floats each.
-    #[inline(always)]
-    pub(super) fn attend<L: Lanes>(self, kv: &KvLayer, queries: &[f32]) {
-        match kv.shape().dtype {
-            KvCacheDtype::F16 => self.attend_with::<L, halves::Queries>(kv, queries),
-            KvCacheDtype::Int8 => self.attend_with::<L, int8::Queries>(kv, queries),
+    pub(super) fn attend<L: Lanes>(self, kv: &KvLayer, desk: &mut Desk, query: impl Fn(usize, usize, &mut [f32])) {
+        Walk { kv, head: self.head, ids: self.pages }.begin();
+        let KvShape { queries_per_head, head_dim, dtype, .. } = kv.shape();
+        let Desk { queries, scores, running, halves, bytes } = desk;
+        let count = self.group.rows * queries_per_head;
+        queries.resize(count * head_dim, 0.0);
+        for (index, to) in queries.chunks_exact_mut(head_dim).enumerate() {
+            let (row, of_head) = (index / queries_per_head, index % queries_per_head);
+            query(self.group.first_row + row, self.head * queries_per_head + of_head, to);
+        }
+        scores.resize(count * SEGMENT_PAGES, [0.0; LANES]);
+        match dtype {
+            KvCacheDtype::F16 => {
+                halves.set::<L>(queries, head_dim);
+                self.attend_with::<L, _>(kv, halves, scores, running);
+            }
+            KvCacheDtype::Int8 => {
+                bytes.set::<L>(queries, head_dim);
+                self.attend_with::<L, _>(kv, bytes, scores, running);
+            }
         }
     }
 
     #[inline(always)]
-    fn attend_with<L: Lanes, P: Products>(self, kv: &KvLayer, queries: &[f32]) {
-        let shape = kv.shape();
-        let Self { head, group, running, values, .. } = self;
-        let end = group.start + group.rows;
-        let queries = P::new::<L>(queries, shape.head_dim);
-        let mut scores = vec![[0.0; LANES]; running.len() * BLOCK_PAGES];
-        running.fill(Running::NOTHING);
+    fn attend_with<L: Lanes, P: Products>(
+        self,
+        kv: &KvLayer,
+        queries: &P,
+        scores: &mut [[f32; LANES]],
+        running: &mut Vec<Running>,
+    ) {
+        let KvShape { queries_per_head, head_dim, .. } = kv.shape();
+        let Self { head, group, start, pages, mut out } = self;
+        let walk = Walk { kv, head, ids: pages };
+        queries.score::<L>(walk, scores);
+        running.clear();
+        for (index, scores) in scores.chunks_exact_mut(SEGMENT_PAGES).enumerate() {
+            let visible = group.start + index / queries_per_head + 1;
+            running.push(Running::of::<L>(&mut scores[..pages.len()], visible.saturating_sub(start)));
+        }
+        let (Output::Whole(values) | Output::Part { values, .. }) = &mut out;
         values.fill(0.0);
-        let mut blocks = self.pages.chunks(BLOCK_PAGES).enumerate().peekable();
-        while let Some((block, ids)) = blocks.next() {
-            let next = blocks.peek().map_or(&[][..], |(_, ids)| ids);
-            let walk = Walk { kv, head, ids, next };
-            let start = self.start + block * BLOCK_PAGES * PAGE_SIZE;
-            queries.score::<L>(walk, &mut scores);
-            let per_query = scores.chunks_exact_mut(BLOCK_PAGES).zip(values.chunks_exact_mut(shape.head_dim));
-            for (index, (scores, values)) in per_query.enumerate() {
-                let visible = group.start + index / shape.queries_per_head + 1;
-                running[index].take::<L>(&mut scores[..ids.len()], visible.saturating_sub(start), values);
+        queries.add_values::<L>(walk, group.start + group.rows - start, scores, values);
+        out.finish(head_dim, running);
+    }
+}
+
+impl Output<'_> {
+    #[inline(always)]
+    fn finish(self, head_dim: usize, running: &[Running]) {
+        match self {
+            Self::Whole(values) => {
+                for (values, running) in values.chunks_exact_mut(head_dim).zip(running) {
+                    let inverse = 1.0 / running.sum;
+                    // Zero is added as in `merge`, of whose result this is the short form: it has no negative zeros.
+                    values.iter_mut().for_each(|value| *value = (0.0 + *value) * inverse);
+                }
             }
-            queries.add_values::<L>(walk, end - start, &mut scores, values);
+            Self::Part { running: to, .. } => to.copy_from_slice(running),
         }
     }
 }
@@ -90,17 +138,16 @@ impl Running {
     /// Before the first key.
     pub(super) const NOTHING: Self = Self { largest: f32::NEG_INFINITY, sum: 0.0 };
 
-    /// Turns the scores of one block into weights, those at or after `visible` into 0, and scales what has been summed
-    /// up so far, weights and values, to the largest score seen.
+    /// Turns the scores of a segment into weights, those at or after `visible` into 0.
     #[inline(always)]
-    fn take<L: Lanes>(&mut self, scores: &mut [[f32; LANES]], visible: usize, values: &mut [f32]) {
+    fn of<L: Lanes>(scores: &mut [[f32; LANES]], visible: usize) -> Self {
         let hidden = L::splat(f32::NEG_INFINITY);
         let seen = |page: usize| visible.saturating_sub(page * PAGE_SIZE).min(LANES);
         let mut largest = hidden;
         for (page, scores) in scores.iter().enumerate() {
             largest = L::max(largest, L::keep_first(L::load(scores), seen(page), hidden));
         }
-        let largest = L::largest(largest).max(self.largest);
+        let largest = L::largest(largest);
         let shift = L::splat(largest);
         let mut sum = L::splat(0.0);
         for (page, scores) in scores.iter_mut().enumerate() {
@@ -109,14 +156,7 @@ impl Running {
             sum = L::add(sum, weights);
             L::store(weights, scores);
         }
-        if largest > self.largest {
-            // The first block has nothing to scale: e^-inf is not asked for.
-            let factor = if self.sum > 0.0 { exp_one::<L>(self.largest - largest) } else { 0.0 };
-            self.sum *= factor;
-            values.iter_mut().for_each(|value| *value *= factor);
-        }
-        self.largest = largest;
-        self.sum += L::sum(sum);
+        Self { largest, sum: L::sum(sum) }
     }
 }
 

@@ -8,7 +8,7 @@ use rand::{Rng, SeedableRng};
 
 use super::super::kernels::Portable;
 use super::super::kernels::lanes::with_every_backend;
-use super::kv_pool::KeyValue;
+use super::kv_pool::{EXTENT_PAGES, KeyValue, extent_of};
 use super::*;
 use crate::io_struct::KvCacheDtype;
 
@@ -46,15 +46,18 @@ impl Sequence {
         let pages: Vec<_> = (0..pages).map(|page| PageId(((page * 7 + 3) % (pages * 7)) as u32)).collect();
         let mut kv = KvLayer::new(shape, pages.len() * 7).expect("little memory");
         let garbage = vec![f32::NAN; shape.head_dim];
-        let mut writers = kv.pages_mut();
+        let mut extents = kv.extents_mut();
+        let mut heads = Vec::new();
         for id in (0..pages.len() as u32 * 7).map(PageId) {
-            let mut page = writers.take(id);
+            if (id.0 as usize).is_multiple_of(EXTENT_PAGES) {
+                heads = extents.take(extent_of(id)).collect();
+            }
             let first = pages.iter().position(|page| *page == id).map(|index| index * PAGE_SIZE);
             for (slot, head) in (0..PAGE_SIZE).flat_map(|slot| (0..shape.kv_heads).map(move |head| (slot, head))) {
                 let position = first.map(|first| first + slot).filter(|position| *position < len);
                 let at = position.map(|position| position * shape.kv_heads + head);
                 let (key, value) = at.map_or((&garbage, &garbage), |at| (&keys[at], &values[at]));
-                page.write::<Portable>(head, slot, KeyValue { key, value });
+                heads[head].write::<Portable>(id, slot, KeyValue { key, value });
             }
         }
         Self { kv, pages, keys, values, queries }
@@ -115,8 +118,8 @@ fn tolerance(dtype: KvCacheDtype) -> f64 {
     }
 }
 
-/// Long enough for several segments and blocks of pages, and no whole number of them.
-const LEN: usize = (SEGMENT_PAGES + 2 * BLOCK_PAGES) * PAGE_SIZE + 21;
+/// Long enough for several segments, and no whole number of them.
+const LEN: usize = (SEGMENT_PAGES + 8) * PAGE_SIZE + 21;
 
 /// A group around here has rows in two segments.
 const BORDER: usize = SEGMENT_PAGES * PAGE_SIZE;
@@ -167,7 +170,8 @@ fn numbers_beyond_half_precision_stop_at_the_largest() {
         let mut kv = KvLayer::new(shape, 1).expect("little memory");
         let key = vec![1e9; shape.head_dim];
         let value = vec![f32::NEG_INFINITY; shape.head_dim];
-        kv.pages_mut().take(PageId(0)).write::<Portable>(0, 0, KeyValue { key: &key, value: &value });
+        let mut head = kv.extents_mut().take(0).next().expect("a head");
+        head.write::<Portable>(PageId(0), 0, KeyValue { key: &key, value: &value });
         let group = Group { first_row: 0, rows: 1, start: 0, pages: &[PageId(0)] };
         let mut out = Attended::default();
         attend::<Portable>(&Team::new(1), &kv, &[group], |_, _, to| to.fill(1.0), &mut out);

@@ -3,10 +3,12 @@
 use super::super::PageId;
 use super::super::kernels::prefetch::prefetch;
 use super::KvLayer;
+use super::kv_pool::is_behind;
 use crate::io_struct::KvCacheDtype;
 
-/// How far ahead of their use keys and values are asked for, in pages. They are read in a fraction of the time that memory
-/// takes, bytes in a smaller one.
+/// How far ahead of their use scattered keys and values are asked for, in pages; neighbours are foreseen by the processor,
+/// which is hindered by being asked. They are read in a fraction of the
+/// time that memory takes, bytes in a smaller one.
 const fn pages_ahead(dtype: KvCacheDtype) -> usize {
     match dtype {
         KvCacheDtype::F16 => 4,
@@ -14,15 +16,12 @@ const fn pages_ahead(dtype: KvCacheDtype) -> usize {
     }
 }
 
-/// Pages of one sequence at one head: their keys are read one after the other, then their values, then the keys of the
-/// next ones.
+/// Pages of one sequence at one head: their keys are read one after the other, then their values.
 #[derive(Clone, Copy)]
 pub(super) struct Walk<'a> {
     pub(super) kv: &'a KvLayer,
     pub(super) head: usize,
-    /// Up to [`BLOCK_PAGES`](super::BLOCK_PAGES).
     pub(super) ids: &'a [PageId],
-    pub(super) next: &'a [PageId],
 }
 
 impl<'a> Walk<'a> {
@@ -34,28 +33,47 @@ impl<'a> Walk<'a> {
     /// Asks for the first keys.
     #[inline(always)]
     pub(super) fn begin(self) {
-        self.ids.iter().take(self.ahead()).for_each(|id| prefetch(self.kv.keys(self.head, *id)));
+        (0..self.ahead()).for_each(|place| self.ask_for_keys(place));
     }
 
-    /// What is read so many pages after the keys of the page at `place`: other keys or, beyond the last ones, values.
+    /// Asks for what is read so many pages after the keys of the page at `place`: other keys or, beyond the last ones,
+    /// values.
     #[inline(always)]
-    pub(super) fn behind_keys(self, place: usize) -> &'a [u8] {
-        match self.ids.get(place + self.ahead()) {
-            Some(id) => self.kv.keys(self.head, *id),
-            None => {
-                self.ids.get(place + self.ahead() - self.ids.len()).map_or(&[], |id| self.kv.values(self.head, *id))
-            }
+    pub(super) fn ask_behind_keys(self, place: usize) {
+        let place = place + self.ahead();
+        match place.checked_sub(self.ids.len()) {
+            None => self.ask_for_keys(place),
+            Some(place) => self.ask_for_values(place),
         }
     }
 
-    /// What is read so many pages after the values of the page at `place`: other values or, beyond the last ones, keys.
+    /// Asks for the values so many pages after those of the page at `place`.
     #[inline(always)]
-    pub(super) fn behind_values(self, place: usize) -> &'a [u8] {
-        match self.ids.get(place + self.ahead()) {
-            Some(id) => self.kv.values(self.head, *id),
-            None => self.next.get(place + self.ahead() - self.ids.len()).map_or(&[], |id| self.kv.keys(self.head, *id)),
+    pub(super) fn ask_behind_values(self, place: usize) {
+        self.ask_for_values(place + self.ahead());
+    }
+
+    #[inline(always)]
+    fn ask_for_keys(self, place: usize) {
+        if let Some(id) = jumps(self.ids, place) {
+            prefetch(self.kv.keys(self.head, id));
         }
     }
+
+    #[inline(always)]
+    fn ask_for_values(self, place: usize) {
+        if let Some(id) = jumps(self.ids, place) {
+            prefetch(self.kv.values(self.head, id));
+        }
+    }
+}
+
+/// The page at `place`, unless it lies behind the one before.
+#[inline(always)]
+fn jumps(ids: &[PageId], place: usize) -> Option<PageId> {
+    let id = *ids.get(place)?;
+    let before = place.checked_sub(1).map(|before| ids[before]);
+    before.is_none_or(|before| !is_behind(before, id)).then_some(id)
 }
 
 /// The widths into which `count` queries are cut: of the sizes for which there is a kernel, the largest first.

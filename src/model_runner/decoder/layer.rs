@@ -1,12 +1,13 @@
 //! One layer: attention, then the gated feed-forward, each on the normed residual and added to it.
 
 use super::super::PAGE_SIZE;
-use super::super::attention::kv_pool::KeyValue;
+use super::super::attention::kv_pool::{KeyValue, extent_of};
 use super::super::attention::{Attended, KvLayer, attend};
 use super::super::kernels::elementwise::rms_norm;
 use super::super::kernels::packed::gated;
+use super::super::kernels::scratch::with_floats;
 use super::super::kernels::{BLOCK, LANES, Lanes, PackedLinear, Team};
-use super::batch::Batch;
+use super::batch::{Batch, Row};
 use super::heads::{HeadNorms, Heads};
 use super::rope::Angles;
 use super::{DecoderConfig, Scratch};
@@ -104,21 +105,26 @@ fn attend_batch<L: Lanes>(team: &Team, batch: &Batch<'_>, heads: Heads<'_>, kv: 
 fn write_kv<L: Lanes>(team: &Team, batch: &Batch<'_>, heads: Heads<'_>, kv: &mut KvLayer) {
     let config = heads.config;
     let cost = batch.rows.len() * config.kv_width() / 2;
-    let mut pages = kv.pages_mut();
-    let rows_of_pages = batch.by_page.chunk_by(|a, b| batch.rows[*a].page == batch.rows[*b].page);
-    let items = rows_of_pages.map(|rows| (pages.take(batch.rows[rows[0]].page), rows));
-    team.for_each(cost, items, |(mut page, rows)| {
-        L::vectorise(
-            #[inline(always)]
-            || {
-                let (mut key, mut value) = (vec![0.0; config.head_dim], vec![0.0; config.head_dim]);
-                for (row, head) in rows.iter().flat_map(|row| (0..config.head_count_kv).map(move |head| (*row, head))) {
-                    heads.key::<L>(row, head, &mut key);
-                    heads.value(row, head, &mut value);
-                    let slot = batch.rows[row].position % PAGE_SIZE;
-                    page.write::<L>(head, slot, KeyValue { key: &key, value: &value });
-                }
-            },
-        );
+    let extent = |row: &usize| extent_of(batch.rows[*row].page);
+    let mut extents = kv.extents_mut();
+    let items = batch.by_page.chunk_by(|a, b| extent(a) == extent(b)).flat_map(|rows| {
+        let heads = extents.take(extent(&rows[0])).enumerate();
+        heads.map(move |(head, part)| (head, part, rows))
+    });
+    team.for_each(cost, items, |(head, mut part, rows)| {
+        with_floats(2 * config.head_dim, |floats| {
+            L::vectorise(
+                #[inline(always)]
+                || {
+                    let (key, value) = floats.split_at_mut(config.head_dim);
+                    for row in rows {
+                        heads.key::<L>(*row, head, key);
+                        heads.value(*row, head, value);
+                        let Row { page, position, .. } = batch.rows[*row];
+                        part.write::<L>(page, position % PAGE_SIZE, KeyValue { key, value });
+                    }
+                },
+            );
+        });
     });
 }

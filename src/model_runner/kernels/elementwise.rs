@@ -1,6 +1,7 @@
 //! What happens to a token between two matrix products: norm, gate, and the way back to bytes.
 
 use super::activations::Shape;
+use super::scratch::with_floats;
 use super::{Activations, Columns, LANES, Lanes, Team};
 
 /// Rows whose norms one thread computes in one go.
@@ -12,35 +13,41 @@ const NORM_ROWS: usize = 16;
 ///
 /// [`PackedLinear::input_shape`]: super::PackedLinear::input_shape
 pub fn rms_norm<L: Lanes>(team: &Team, x: &Columns, weight: &[f32], eps: f32, shape: Shape, out: &mut Activations) {
-    let (rows, weight) = (x.rows(), weight.as_chunks::<LANES>().0);
-    let columns = weight.len() * LANES;
-    let mut inverse = vec![0.0; rows];
-    team.for_each(rows * columns, inverse.chunks_mut(NORM_ROWS).enumerate(), |(chunk, inverse)| {
-        L::vectorise(
+    let weight = weight.as_chunks::<LANES>().0;
+    with_floats(x.rows(), |inverse| {
+        write_inverse_rms::<L>(team, x, weight.len(), eps, inverse);
+        out.fill::<L>(
+            team,
+            shape,
+            4 * x.rows() * weight.len() * LANES,
             #[inline(always)]
-            || {
-                for (row, inverse) in inverse.iter_mut().enumerate() {
-                    *inverse = inverse_rms::<L>(x, chunk * NORM_ROWS + row, weight.len(), eps);
+            |block, first, out| {
+                for half in 0..2 {
+                    let tile = 2 * block + half;
+                    let (x, weight) = (&x.tile(tile)[first..], L::load(&weight[tile]));
+                    for (row, out) in out.iter_mut().enumerate() {
+                        let normed = L::mul(L::mul(L::load(&x[row]), L::splat(inverse[first + row])), weight);
+                        L::store(normed, &mut out.as_chunks_mut::<LANES>().0[half]);
+                    }
                 }
             },
         );
     });
-    out.fill::<L>(
-        team,
-        shape,
-        4 * rows * columns,
-        #[inline(always)]
-        |block, first, out| {
-            for half in 0..2 {
-                let tile = 2 * block + half;
-                let (x, weight) = (&x.tile(tile)[first..], L::load(&weight[tile]));
-                for (row, out) in out.iter_mut().enumerate() {
-                    let normed = L::mul(L::mul(L::load(&x[row]), L::splat(inverse[first + row])), weight);
-                    L::store(normed, &mut out.as_chunks_mut::<LANES>().0[half]);
+}
+
+/// `1 / rms(x)` of each row.
+fn write_inverse_rms<L: Lanes>(team: &Team, x: &Columns, tiles: usize, eps: f32, inverse: &mut [f32]) {
+    let cost = inverse.len() * tiles * LANES;
+    team.for_each(cost, inverse.chunks_mut(NORM_ROWS).enumerate(), |(chunk, inverse)| {
+        L::vectorise(
+            #[inline(always)]
+            || {
+                for (row, inverse) in inverse.iter_mut().enumerate() {
+                    *inverse = inverse_rms::<L>(x, chunk * NORM_ROWS + row, tiles, eps);
                 }
-            }
-        },
-    );
+            },
+        );
+    });
 }
 
 /// Column tiles are summed up in order, then the lanes: no sum depends on the batch.

@@ -37,8 +37,15 @@ pub(super) enum Tiles {
     F32(TileMemory<FloatTile<f32>>),
 }
 
-/// How far ahead of their use tiles are asked for. Memory is some hundred nanoseconds away.
+/// How far ahead of their use tiles are asked for, by the first rows that meet them. Memory is some hundred nanoseconds away.
 const TILES_AHEAD: usize = 8;
+
+/// So few rows are done with a tile so fast that the processor's own look-ahead gets it sooner than it could be asked for.
+const FEW_ROWS: usize = 4;
+
+/// Stripes that stay in the cache while all rows meet them, if the result goes to rows: each row is written in pieces of
+/// some length then.
+const STRIPES_IN_CACHE: usize = 16;
 
 /// Does the same with the tiles of whatever format.
 macro_rules! with_tiles {
@@ -99,6 +106,30 @@ impl PackedLinear {
         self.run::<L>(team, x, out.tiles_mut(), |_| ());
     }
 
+    /// `out = x Wᵀ`, row after row of `outputs` floats.
+    pub fn forward_rows<L: Lanes>(&self, team: &Team, x: &Activations, out: &mut [f32]) {
+        let stripes = team.share(self.padded_outputs() / LANES).next_multiple_of(STRIPES_IN_CACHE);
+        let columns = stripes * LANES;
+        let mut rows: Vec<_> = out.chunks_mut(self.outputs).map(|row| row.chunks_mut(columns)).collect();
+        let shares = (0..self.outputs.div_ceil(columns)).map(|share| {
+            let rows = rows.iter_mut().filter_map(Iterator::next);
+            (share * stripes, rows.collect::<Vec<_>>())
+        });
+        team.for_each(self.cost(x.rows()), shares, |(first, mut rows)| {
+            let stripes = rows.first().map_or(0, |row| row.len().div_ceil(LANES));
+            for part in (0..stripes).step_by(STRIPES_IN_CACHE) {
+                for (chunk, rows) in rows.chunks_mut(CHUNK_ROWS).enumerate() {
+                    for stripe in part..stripes.min(part + STRIPES_IN_CACHE) {
+                        let mut sums = [[0.0; LANES]; CHUNK_ROWS];
+                        let sums = &mut sums[..rows.len()];
+                        self.add_stripe::<L>(first + stripe, x, chunk * CHUNK_ROWS, sums);
+                        write_columns(rows, stripe * LANES, sums);
+                    }
+                }
+            }
+        });
+    }
+
     /// One row of `W`, as floats.
     ///
     /// `out` has `inputs` places.
@@ -120,6 +151,11 @@ impl PackedLinear {
         self.outputs.next_multiple_of(LANES)
     }
 
+    /// Steps of the product with so many rows.
+    fn cost(&self, rows: usize) -> usize {
+        rows * self.inputs * self.outputs / LANES
+    }
+
     /// The tiles of 16 rows of `W`.
     #[inline(always)]
     fn stripe<'a, T>(&self, tiles: &'a [T], stripe: usize) -> &'a [T] {
@@ -136,8 +172,7 @@ impl PackedLinear {
     ) {
         let rows = x.rows();
         let stripes = team.share(self.padded_outputs() / LANES);
-        let cost = rows * self.inputs * self.outputs / LANES;
-        team.for_each(cost, out.chunks_mut(stripes * rows).enumerate(), |(share, out)| {
+        team.for_each(self.cost(rows), out.chunks_mut(stripes * rows).enumerate(), |(share, out)| {
             for (stripe, out) in out.chunks_mut(rows).enumerate() {
                 prepare(out);
                 self.add_stripe::<L>(share * stripes + stripe, x, 0, out);
@@ -158,12 +193,11 @@ impl PackedLinear {
 /// `gate_up` has the rows of `G` and then those of `U`, of each a multiple of 32.
 pub fn gated<L: Lanes>(team: &Team, gate_up: &PackedLinear, x: &Activations, form: Form, out: &mut Activations) {
     let (rows, columns) = (x.rows(), gate_up.outputs / 2);
-    let cost = rows * gate_up.inputs * gate_up.outputs / LANES;
     let shape = Shape { rows, columns, form };
     out.fill::<L>(
         team,
         shape,
-        cost,
+        gate_up.cost(rows),
         #[inline(always)]
         |block, first, out| {
             let ups = columns / LANES;
@@ -183,10 +217,19 @@ pub fn gated<L: Lanes>(team: &Team, gate_up: &PackedLinear, x: &Activations, for
     );
 }
 
+/// Writes up to sixteen columns, as many as there are, to each row from `column` on.
+fn write_columns(rows: &mut [&mut [f32]], column: usize, values: &[[f32; LANES]]) {
+    for (row, values) in rows.iter_mut().zip(values) {
+        let to = &mut row[column..];
+        let len = to.len().min(LANES);
+        to[..len].copy_from_slice(&values[..len]);
+    }
+}
+
 fn add_product<L: Lanes, T: Tile>(tiles: &[T], x: &Activations, first: usize, out: &mut [[f32; LANES]]) {
     for (chunk, out) in out.chunks_mut(CHUNK_ROWS).enumerate() {
         let row = first + chunk * CHUNK_ROWS;
-        let ahead = if chunk == 0 { TILES_AHEAD } else { 0 };
+        let ahead = if row == 0 && out.len() > FEW_ROWS { TILES_AHEAD } else { 0 };
         match out.len() {
             1 => add_rows::<L, T, 1>(tiles, ahead, x, row, out),
             2 => add_rows::<L, T, 2>(tiles, ahead, x, row, out),

@@ -1,5 +1,7 @@
 //! Where tiles lie: as they were packed, or all of a model's in one piece.
 
+#![cfg_attr(target_env = "gnu", expect(unsafe_code, reason = "a function of the C library"))]
+
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 
@@ -62,5 +64,15 @@ pub fn gather(matrices: &mut [&mut PackedLinear]) {
     let memory = Arc::new(memory);
     for (matrix, part) in matrices.iter_mut().zip(parts) {
         matrix.share(&memory, part);
+    }
+    give_back_freed();
+}
+
+/// Gives what has been freed back to the system: the allocator keeps it, and a model is as large as all that comes after.
+fn give_back_freed() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: it takes no pointers, and locks the allocator's memory while it looks through it.
+    unsafe {
+        libc::malloc_trim(0);
     }
 }

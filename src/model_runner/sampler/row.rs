@@ -5,6 +5,8 @@ use crate::io_struct::TokenId;
 
 /// Logits that are looked at together.
 const WIDTH: usize = 16;
+/// Logits of which only the largest counts at first.
+const NEIGHBOURS: usize = 64;
 /// Logits whose weights are summed up before they are added to the others, a multiple of [`WIDTH`].
 const BLOCK: usize = 512;
 
@@ -27,6 +29,29 @@ pub fn argmax(logits: &[f32]) -> TokenId {
     let largest = largest(logits);
     let place = logits.iter().position(|logit| *logit == largest);
     TokenId(place.unwrap_or_default() as u32)
+}
+
+/// The largest logits of each group of neighbours: what says how low one must go to find so many.
+#[derive(Debug)]
+pub struct Peaks {
+    peaks: Vec<f32>,
+}
+
+impl Peaks {
+    /// Of `logits`.
+    #[must_use]
+    pub fn new(logits: &[f32]) -> Self {
+        Self { peaks: logits.chunks(NEIGHBOURS).map(largest).collect() }
+    }
+
+    /// A logit that at least `count` reach, and few more unless they are neighbours; `None`: there are too few groups to
+    /// tell.
+    #[must_use]
+    pub fn floor(&mut self, count: usize) -> Option<f32> {
+        let place = count.checked_sub(1).filter(|place| *place < self.peaks.len())?;
+        let (_, floor, _) = self.peaks.select_nth_unstable_by(place, |a, b| b.total_cmp(a));
+        Some(*floor)
+    }
 }
 
 /// The tokens whose logits are at least `floor`, in order of their ids.
@@ -163,6 +188,19 @@ mod tests {
         }
         assert_eq!(argmax(&[3.0; 40]), TokenId(0), "the first of many");
         assert_eq!(argmax(&[f32::NAN; 40]), TokenId(0));
+    }
+
+    #[test]
+    fn a_floor_is_reached_by_as_many_as_asked_for() {
+        let logits: Vec<f32> = (0..1000).map(|i| ((i * 7919) % 1000) as f32).collect();
+        let mut peaks = Peaks::new(&logits);
+        for count in 1..=16 {
+            let found = at_least(&logits, peaks.floor(count).unwrap()).len();
+            assert!((count..4 * count + 20).contains(&found), "{found} for {count}");
+        }
+        assert_eq!((peaks.floor(0), peaks.floor(17)), (None, None), "there are 16 groups");
+        assert_eq!(Peaks::new(&[2.0; 200]).floor(3), Some(2.0));
+        assert_eq!(Peaks::new(&[f32::NAN; 200]).floor(1), Some(f32::NEG_INFINITY));
     }
 
     #[test]

@@ -27,7 +27,7 @@ const WORDS: &str = r###"{
 #[test]
 fn a_text_is_read_as_the_file_says_and_its_brackets_are_text() {
     let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), WORDS).unwrap();
+    fs::write(file.path(), WORDS).unwrap();
     let words = HfVocabulary::open(file.path()).unwrap();
     let check = |text: &str, want: &[u32]| {
         let ids = words.encode_for_embedding(text).unwrap();
@@ -45,7 +45,7 @@ fn a_text_is_read_as_the_file_says_and_its_brackets_are_text() {
 #[test]
 fn a_file_that_is_none_is_named() {
     let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), "{}").unwrap();
+    fs::write(file.path(), "{}").unwrap();
     let error = HfVocabulary::open(file.path()).err().unwrap().to_string();
     assert!(error.contains(file.path().to_str().unwrap()), "{error}");
 }
@@ -60,7 +60,7 @@ fn open(model: &str, rest: &str) -> HfVocabulary {
     let added = [added(0, "<s>", true), added(1, "</s>", true), added(7, "<think>", false)].join(",");
     let text = format!(r#"{{"version": "1.0", "added_tokens": [{added}], {rest}, "model": {model}}}"#);
     let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), text).unwrap();
+    fs::write(file.path(), text).unwrap();
     HfVocabulary::open(file.path()).unwrap()
 }
 
