@@ -160,6 +160,36 @@ mod tests {
         assert!(detokenizer.live().is_empty());
     }
 
+    /// Prose, code and other alphabets, and then any tokens at all, one by one: what a library's streaming decoder
+    /// loses or fails on (tokenizers#1141, tokenizers#1699, tokenizers#1705).
+    #[test]
+    fn ten_thousand_tokens_one_by_one_are_the_whole_text() {
+        let tokenizer = Tokenizer::for_source(&ModelSource::Gguf(crate::model_hub::default_model().unwrap())).unwrap();
+        let text =
+            "Once upon a time, it said \u{201c}hello\u{201d}.\n\tfn main() { let x = a[0] + 1; }  // 你好，世界 🙂👩‍👩‍👧 \
+                    Привет, १२३.\r\n"
+                .repeat(150);
+        let written = tokenizer.encode(&text, crate::tokenizer::ControlTokens::AsText).unwrap();
+        let any: Vec<TokenId> = (0..10_000_u32).map(|i| TokenId(i.wrapping_mul(2_654_435_761) % 49_152)).collect();
+        assert!(written.len() >= 10_000, "{}", written.len());
+        for (ids, want) in [(written, Some(text.as_str())), (any, None)] {
+            let shown = ids.iter().filter(|id| !tokenizer.is_control(**id));
+            let bytes: Vec<u8> = shown.flat_map(|id| tokenizer.token_bytes(*id)).copied().collect();
+            let whole = String::from_utf8_lossy(&bytes);
+            assert!(want.is_none_or(|text| text == whole));
+            let (detokenizer, rid) = (Detokenizer::default(), Rid::random());
+            detokenizer.register(&rid, 7, &SamplingParams::default());
+            let mut joined = String::new();
+            for (i, id) in ids.iter().enumerate() {
+                let finish_reason = (i + 1 == ids.len()).then_some(FinishReason::Length(9));
+                let output = TokenIdOutput { output_ids: vec![*id], finish_reason, ..output_of(&rid, 0) };
+                let batch = detokenizer.detokenize(&tokenizer, BatchTokenIdOutput { outputs: vec![output] });
+                joined.extend(batch.outputs.into_iter().map(|output| output.text));
+            }
+            assert_eq!(joined, whole);
+        }
+    }
+
     #[test]
     fn characters_stay_whole_and_stop_strings_stay_inside() {
         let plain = SamplingParams::default();

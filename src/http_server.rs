@@ -26,13 +26,13 @@ pub mod error;
 
 use std::sync::Arc;
 
-use axum::Router;
 use axum::extract::{DefaultBodyLimit, MatchedPath, Request, State};
 use axum::http::header::RETRY_AFTER;
 use axum::http::{HeaderValue, Method, StatusCode};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use axum::{Extension, Router};
 use tower::util::option_layer;
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
@@ -44,6 +44,7 @@ use admin::AdminState;
 use auth::Keys;
 use error::ApiError;
 use generate::ApiState;
+use generate::body::BodyLimit;
 use health::HealthState;
 use levels::Levels;
 
@@ -87,6 +88,7 @@ pub fn router(health: HealthState, levels: Levels, policy: Policy) -> Router {
         .merge(parse::routes())
         .with_state(api)
         .layer(DefaultBodyLimit::max(policy.max_body_bytes))
+        .layer(Extension(BodyLimit(policy.max_body_bytes)))
         .route_layer(middleware::from_fn_with_state(manager, embed::fits_the_model))
         .route_layer(middleware::from_fn_with_state(metrics, count_refusals))
         .route_layer(middleware::from_fn(trace_layer::trace));

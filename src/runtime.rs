@@ -27,7 +27,7 @@ use crate::telemetry::{self, LogConfig, OtlpConfig, SamplingConfig, TelemetryCon
 #[derive(Debug, thiserror::Error)]
 pub enum RuntimeError {
     /// The port cannot be had.
-    #[error("cannot listen on {address}: {source}")]
+    #[error("cannot listen on {address}")]
     Listen {
         /// What was asked for.
         address: SocketAddr,
@@ -45,7 +45,7 @@ pub enum RuntimeError {
         why: String,
     },
     /// The engine's socket cannot be had.
-    #[error("cannot listen for frontends: {0}")]
+    #[error("cannot listen for frontends")]
     EngineSocket(#[source] io::Error),
     /// No model.
     #[error(transparent)]

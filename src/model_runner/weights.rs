@@ -9,6 +9,7 @@ mod hparams;
 mod memory;
 pub mod safetensors;
 mod tensors;
+mod turn_ends;
 
 use std::path::Path;
 

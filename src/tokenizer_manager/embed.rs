@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::request::RequestStream;
-use super::submit::{INLINE_TOKENIZE_BYTES, Prompt, SubmitError, check_ids};
+use super::submit::{Fields, INLINE_TOKENIZE_BYTES, Prompt, SubmitError, check_ids};
 use super::{ServedModel, TokenizerManager};
 use crate::clock::MonoNanos;
 use crate::io_struct::{ModelTask, Purpose, Rid, ToEngine, TokenId, TokenizedEmbeddingReqInput};
@@ -40,7 +40,8 @@ impl TokenizerManager {
         let began = MonoNanos::now();
         let model = self.model()?;
         model.check_task(request.endpoint)?;
-        let input_ids = tokenize(&model, request.input, request.too_long).await?;
+        let field = Fields::of(request.endpoint, &request.input).prompt;
+        let input_ids = tokenize(&model, request.input, request.too_long, field).await?;
         let (serial, purpose) = (self.inner.table.next_serial(), Purpose::Serve);
         let input = TokenizedEmbeddingReqInput { rid: request.rid, serial, purpose, input_ids };
         self.submit(ToEngine::Embed(input), Purpose::Serve, Some(request.endpoint), began)
@@ -68,8 +69,13 @@ impl ServedModel {
 }
 
 /// Ids of the text, each one within the vocabulary, at least one, no more than the context has.
-async fn tokenize(model: &Arc<ServedModel>, input: Prompt, too_long: TooLong) -> Result<Vec<TokenId>, SubmitError> {
-    let refused = |error: String| SubmitError::Invalid { param: "input".to_owned(), message: error };
+async fn tokenize(
+    model: &Arc<ServedModel>,
+    input: Prompt,
+    too_long: TooLong,
+    field: &str,
+) -> Result<Vec<TokenId>, SubmitError> {
+    let refused = |error: String| SubmitError::Invalid { param: field.to_owned(), message: error };
     let (mut ids, text) = match input {
         Prompt::Ids(ids) => (ids, false),
         Prompt::Text(text) if text.len() > INLINE_TOKENIZE_BYTES => {
@@ -93,9 +99,9 @@ async fn tokenize(model: &Arc<ServedModel>, input: Prompt, too_long: TooLong) ->
     let tokens = ids.len();
     if tokens > context as usize {
         let message = format!("the text has {tokens} tokens, and at most {context} fit into the context");
-        return Err(SubmitError::ContextLength { param: "input".to_owned(), message });
+        return Err(SubmitError::ContextLength { param: field.to_owned(), message });
     }
-    check_ids(model, &ids, "input")?;
+    check_ids(model, &ids, field)?;
     Ok(ids)
 }
 

@@ -119,13 +119,14 @@ impl TokenizerManager {
         if request.priority.is_some() && !model.limits.priority_scheduling {
             return Err(no_priorities());
         }
-        let input_ids = tokenize(&model, request.prompt).await?;
+        let fields = Fields::of(request.endpoint, &request.prompt);
+        let input_ids = tokenize(&model, request.prompt, fields).await?;
         if let Some(wanted) = &request.logprobs {
             check_input_logprobs(wanted, input_ids.len())?;
         }
         let mut sampling_params = request.sampling_params;
-        sampling_params.max_new_tokens =
-            output_room(&model, input_ids.len(), request.max_new_tokens, sampling_params.max_new_tokens)?;
+        let (asked, most) = (request.max_new_tokens, sampling_params.max_new_tokens);
+        sampling_params.max_new_tokens = output_room(&model, input_ids.len(), asked, most, fields)?;
         let input = TokenizedGenerateReqInput {
             rid: request.rid,
             serial: self.inner.table.next_serial(),
@@ -250,23 +251,45 @@ fn no_priorities() -> SubmitError {
     SubmitError::Invalid { param: "priority".to_owned(), message }
 }
 
+/// What an API calls the fields that may be to blame.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Fields {
+    /// What is to be continued, or embedded.
+    pub(super) prompt: &'static str,
+    /// How long the output may be.
+    output: &'static str,
+}
+
+impl Fields {
+    pub(super) fn of(endpoint: RequestEndpoint, prompt: &Prompt) -> Self {
+        let (prompt, output) = match (endpoint, prompt) {
+            (RequestEndpoint::ChatCompletions, _) => ("messages", "max_tokens"),
+            (RequestEndpoint::Completions, _) => ("prompt", "max_tokens"),
+            (RequestEndpoint::Embeddings, _) => ("input", "max_tokens"),
+            (RequestEndpoint::Generate | RequestEndpoint::Encode, Prompt::Ids(_)) => ("input_ids", "max_new_tokens"),
+            (RequestEndpoint::Generate | RequestEndpoint::Encode, _) => ("text", "max_new_tokens"),
+        };
+        Self { prompt, output }
+    }
+}
+
 /// Ids of the prompt, each one within the vocabulary, at least one.
-async fn tokenize(model: &Arc<ServedModel>, prompt: Prompt) -> Result<Vec<TokenId>, SubmitError> {
+async fn tokenize(model: &Arc<ServedModel>, prompt: Prompt, fields: Fields) -> Result<Vec<TokenId>, SubmitError> {
     let ids = match prompt {
         Prompt::Ids(ids) => ids,
         Prompt::Text(text) if text.len() > INLINE_TOKENIZE_BYTES => {
             let model = Arc::clone(model);
-            let encode = move || encode(&model, &Prompt::Text(text));
+            let encode = move || encode(&model, &Prompt::Text(text), fields);
             tokio::task::spawn_blocking(encode).await.map_err(|error| SubmitError::Failed(error.to_string()))??
         }
         Prompt::Rendered(parts) => {
             let model = Arc::clone(model);
-            let encode = move || encode(&model, &Prompt::Rendered(parts));
+            let encode = move || encode(&model, &Prompt::Rendered(parts), fields);
             tokio::task::spawn_blocking(encode).await.map_err(|error| SubmitError::Failed(error.to_string()))??
         }
-        short => encode(model, &short)?,
+        short => encode(model, &short, fields)?,
     };
-    check_ids(model, &ids, "input_ids")?;
+    check_ids(model, &ids, fields.prompt)?;
     Ok(ids)
 }
 
@@ -283,9 +306,9 @@ pub(super) fn check_ids(model: &ServedModel, ids: &[TokenId], param: &str) -> Re
     Ok(())
 }
 
-fn encode(model: &ServedModel, prompt: &Prompt) -> Result<Vec<TokenId>, SubmitError> {
+fn encode(model: &ServedModel, prompt: &Prompt, fields: Fields) -> Result<Vec<TokenId>, SubmitError> {
     let refused = |encoded: Result<Vec<TokenId>, TokenizerError>| {
-        encoded.map_err(|error| SubmitError::Invalid { param: "prompt".to_owned(), message: error.to_string() })
+        encoded.map_err(|error| SubmitError::Invalid { param: fields.prompt.to_owned(), message: error.to_string() })
     };
     match prompt {
         Prompt::Ids(ids) => Ok(ids.clone()),
@@ -323,14 +346,20 @@ fn check_input_logprobs(wanted: &LogprobsWanted, prompt: usize) -> Result<(), Su
 }
 
 /// How many tokens may follow a prompt of `prompt` tokens.
-fn output_room(model: &ServedModel, prompt: usize, asked: Option<u32>, default: u32) -> Result<u32, SubmitError> {
+fn output_room(
+    model: &ServedModel,
+    prompt: usize,
+    asked: Option<u32>,
+    default: u32,
+    fields: Fields,
+) -> Result<u32, SubmitError> {
     let limit = model.token_limit();
     let room = limit.saturating_sub(u32::try_from(prompt).unwrap_or(u32::MAX));
     if room == 0 {
         let message = format!(
             "the prompt has {prompt} tokens, and at most {limit} fit into the context, with at least 1 left for output"
         );
-        return Err(SubmitError::ContextLength { param: "prompt".to_owned(), message });
+        return Err(SubmitError::ContextLength { param: fields.prompt.to_owned(), message });
     }
     match asked {
         Some(asked) if asked > room => {
@@ -338,7 +367,7 @@ fn output_room(model: &ServedModel, prompt: usize, asked: Option<u32>, default: 
                 "the prompt has {prompt} tokens and {asked} were asked for as output, but only {limit} fit into the \
                  context"
             );
-            Err(SubmitError::ContextLength { param: "max_tokens".to_owned(), message })
+            Err(SubmitError::ContextLength { param: fields.output.to_owned(), message })
         }
         Some(asked) => Ok(asked),
         None => Ok(default.min(room)),

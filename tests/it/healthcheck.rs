@@ -4,6 +4,8 @@ use std::net::TcpListener;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use futures::future::join_all;
+
 use crate::support::{Server, eventually};
 
 const MOMENT: Duration = Duration::from_secs(10);
@@ -60,8 +62,9 @@ async fn bad_arguments_are_no_verdict() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_server_has_no_children_but_its_engine() {
     let server = Server::start(&["--model=scripted"]).await;
-    for _ in 0..20 {
-        assert_eq!(healthcheck(&["--url", &server.url("/health")], &[]).await.0, Some(0));
+    for _ in 0..50 {
+        let ten = (0..10).map(async |_| healthcheck(&["--url", &server.url("/health")], &[]).await.0);
+        assert_eq!(join_all(ten).await, [Some(0); 10]);
     }
     let children = || {
         let path = format!("/proc/{0}/task/{0}/children", server.pid());

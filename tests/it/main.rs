@@ -12,6 +12,7 @@ mod admin;
 mod drain;
 mod healthcheck;
 mod api;
+mod cases;
 mod access;
 mod generation;
 mod supervision;

@@ -5,6 +5,7 @@ pub mod collector;
 pub mod process_tree;
 pub mod probe;
 pub mod rig;
+pub mod tiny;
 mod tests;
 
 use std::io::{BufRead, BufReader, Read};
@@ -56,6 +57,11 @@ impl Server {
     pub async fn start_default_with(args: &[&str]) -> Self {
         let model = real_model().await;
         Self::start(&[&["--model", model.to_str().unwrap()], args].concat()).await
+    }
+
+    /// Starts with the model in `folder`.
+    pub async fn start_folder(folder: &tempfile::TempDir, args: &[&str]) -> Self {
+        Self::start(&[&["--model", folder.path().to_str().unwrap()], args].concat()).await
     }
 
     /// Starts and waits only until it listens.

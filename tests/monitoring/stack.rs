@@ -6,7 +6,7 @@ use std::time::Duration;
 use radiosonde::telemetry::metrics::catalogue;
 use serde_json::Value;
 
-use crate::boards::text;
+use crate::boards::{Board, text};
 use crate::{check, read, root};
 
 /// `--drain-timeout` by default, and what the end takes beside it (docs/orchestration.md).
@@ -62,6 +62,10 @@ fn of_service(service: &Value, names: &BTreeSet<&str>) -> Vec<String> {
     let version = image.split_once(":-").and_then(|(_, version)| version.strip_suffix('}')).unwrap_or_default();
     let is_pinned = version.matches('.').count() >= 2 && version.chars().any(|c| c.is_ascii_digit());
     let health = &service["healthcheck"];
+    let is_exec = health["disable"] == true || strings(&health["test"]).first() == Some(&"CMD");
+    // Ours needs nothing but the binary.
+    let is_own = !image.starts_with("radiosonde:")
+        || strings(&health["test"]).starts_with(&["CMD", "radiosonde", "healthcheck"]);
     let mut wrong = Vec::new();
     let rules = [
         (is_pinned, format!("{image} is not pinned to a version that the environment can change")),
@@ -69,6 +73,8 @@ fn of_service(service: &Value, names: &BTreeSet<&str>) -> Vec<String> {
         (text(service, "/network_mode") != "host", "the host's network is no place for a demonstration".to_owned()),
         (text(service, "/restart") == "unless-stopped", "it does not come back".to_owned()),
         (!health.is_null(), "nobody checks its health".to_owned()),
+        (is_exec, "its health is asked for through a shell".to_owned()),
+        (is_own, "its health is asked for by a tool that its image lacks".to_owned()),
     ];
     wrong.extend(rules.into_iter().filter(|(holds, _)| !holds).map(|(_, breach)| breach));
     for port in strings(&service["ports"]) {
@@ -114,8 +120,25 @@ fn the_parts_of_the_stack_know_each_other() {
     let uids: BTreeSet<_> = sources.iter().map(|source| text(source, "/uid")).collect();
     assert_eq!(uids, ["alertmanager", "jaeger", "prometheus"].into_iter().collect());
     assert_eq!(sources[0]["jsonData"]["timeInterval"], prometheus["global"]["scrape_interval"]);
+    for board in Board::all() {
+        assert!(!read(&board.file).contains("${DS_"), "{}: a variable that only an import fills in", board.file);
+        let used = data_sources(&board.json);
+        let unknown: Vec<_> = used.iter().filter(|uid| **uid != "${datasource}" && !uids.contains(*uid)).collect();
+        assert!(!used.is_empty() && unknown.is_empty(), "{}: nobody provisions {unknown:?}", board.file);
+    }
     let dots = &sources[0]["jsonData"]["exemplarTraceIdDestinations"][0];
     assert_eq!((text(dots, "/name"), text(dots, "/datasourceUid")), ("trace_id", "jaeger"));
+}
+
+/// The uid of every data source that is named anywhere in `value`, but for Grafana's own.
+fn data_sources(value: &Value) -> Vec<&str> {
+    let uid = value["datasource"]["uid"].as_str().filter(|uid| *uid != "-- Grafana --");
+    let within: Vec<&Value> = match value {
+        Value::Object(fields) => fields.values().collect(),
+        Value::Array(items) => items.iter().collect(),
+        _ => Vec::new(),
+    };
+    uid.into_iter().chain(within.into_iter().flat_map(data_sources)).collect()
 }
 
 #[test]
@@ -134,6 +157,19 @@ fn the_orchestrators_have_the_patience_that_the_server_needs() {
     let startup = &container["startupProbe"];
     let patience = startup["periodSeconds"].as_u64().unwrap_or(0) * startup["failureThreshold"].as_u64().unwrap_or(0);
     assert!(patience >= 600, "a model needs up to ten minutes, and {patience} s are given");
+    assert!(container["livenessProbe"]["failureThreshold"].as_u64() >= Some(3), "one slow answer restarts nobody");
+
+    let page = read("docs/orchestration.md");
+    assert!(page.contains("**Only `/livez` may restart. `/readyz` only unroutes.**"));
+    let yaml =
+        page.split("```").filter_map(|block| block.strip_prefix("yaml\n")).find(|it| it.contains("startupProbe"));
+    let shown: Value = serde_saphyr::from_str(yaml.expect("an example")).expect("it is YAML");
+    assert_eq!(shown["terminationGracePeriodSeconds"], pod["terminationGracePeriodSeconds"]);
+    for probe in ["startupProbe", "readinessProbe", "livenessProbe"] {
+        for place in ["/httpGet/path", "/periodSeconds", "/failureThreshold"] {
+            assert_eq!(shown[probe].pointer(place), container[probe].pointer(place), "{probe}{place}");
+        }
+    }
     let ports = container["ports"].as_array().expect("ports").iter().map(|port| port["containerPort"].to_string());
     assert_eq!(ports.collect::<Vec<_>>(), PORTS);
 
@@ -163,6 +199,7 @@ fn the_image_has_what_the_compose_file_expects() {
     has("USER 65532:65532");
     has("RADIOSONDE_HOST=0.0.0.0");
     has("http://127.0.0.1:30001/readyz");
+    has(r#"CMD ["radiosonde", "healthcheck","#);
     has("RADIOSONDE_CACHE=/var/cache/radiosonde");
     let services = services();
     let server = &services.iter().find(|(name, _)| name == "radiosonde").expect("it is there").1;

@@ -174,6 +174,12 @@ fn a_folder_says_what_it_is() {
     fs::write(folder.path().join("tokenizer.json"), json!({"added_tokens": [{"id": 3, "content": "<e>"}]}).to_string())
         .expect("a small file");
     assert_eq!(info("tokenizer_config.json", json!({"eos_token": "<e>"})).eos_token_ids, ids(&[2, 3, 5, 9]));
+    let template = json!([{"name": "default", "template": "{{ messages[0].content }}<|im_end|>"}]);
+    let tokens = json!({"chat_template": template, "added_tokens_decoder": {"6": {"content": "<|im_end|>"}}});
+    assert_eq!(info("tokenizer_config.json", tokens.clone()).eos_token_ids, ids(&[2, 5, 6, 9]));
+    fs::write(folder.path().join("chat_template.jinja"), "{{ messages[0].content }}<|eot_id|>").expect("a small file");
+    let added = json!({"added_tokens": [{"id": 3, "content": "<|eot_id|>"}]});
+    assert_eq!(info("tokenizer.json", added).eos_token_ids, ids(&[2, 3, 5, 9]), "the file of its own goes first");
     let yarn = files::write_folder(&golden_of_yarn());
     assert_eq!(load_folder(yarn.path(), &options(1)).expect("a sound folder").info().context_length, 256);
 }

@@ -1,5 +1,6 @@
 //! Every format of weights gives candle's answer, and a tied head is a head.
 
+use candle_core::quantized::gguf_file::Value;
 use candle_core::quantized::{GgmlDType, QTensor};
 use radiosonde::io_struct::TokenId;
 use radiosonde::model_runner::kernels::backend::supported;
@@ -8,7 +9,7 @@ use radiosonde::model_runner::{ModelRunner, PageId, SequenceSlice};
 
 use crate::candle::Candle;
 use crate::tiny::{Tiny, VOCAB};
-use crate::{options, runner};
+use crate::{greedy, options, runner};
 
 /// Rounding activations and weights to 8 bits moves a logit by a percent or so of a typical one.
 const OF_BYTES: f32 = 0.05;
@@ -37,6 +38,20 @@ fn logits_of(runner: &mut dyn ModelRunner) -> Vec<f32> {
     let logits = runner.forward(&[slice]).expect("a sound batch");
     assert_eq!((logits.vocab_size, logits.values.len()), (VOCAB, VOCAB));
     logits.values
+}
+
+/// What follows a prompt greedily, token by token: the rows of a decoding step are computed apart from those of a prompt.
+fn text_of(model: &Tiny) -> Vec<TokenId> {
+    let mut runner = runner(write(model).path(), 2);
+    let mut tokens: Vec<_> = prompt().into_iter().map(TokenId).collect();
+    let (prompt, pages, mut start) = (tokens.len(), [0, 1, 2, 3].map(PageId), 0);
+    while tokens.len() < prompt + 16 {
+        let slice = SequenceSlice { tokens: &tokens[start..], start, pages: &pages, wants_logits: true };
+        let logits = runner.forward(&[slice]).expect("a sound batch");
+        start = tokens.len();
+        tokens.push(greedy(&logits.values));
+    }
+    tokens.split_off(prompt)
 }
 
 fn norm(values: impl Iterator<Item = f32>) -> f32 {
@@ -83,6 +98,7 @@ fn a_tied_head_is_the_embedding_written_out() {
         assert_eq!(copy.data().expect("on the CPU"), embedding.data().expect("on the CPU"), "not a copy");
         written_out.tensors.insert("output.weight".to_owned(), copy);
         assert_eq!(logits(&tied), logits(&written_out), "{dtype:?}");
+        assert_eq!(text_of(&tied), text_of(&written_out), "{dtype:?}");
     }
 }
 
@@ -93,4 +109,20 @@ fn info_is_what_the_file_says() {
     assert_eq!((info.name.as_str(), info.architecture.as_str()), ("Tiny", "llama"));
     assert_eq!((info.vocab_size, info.context_length), (VOCAB as u32, 512));
     assert_eq!(info.eos_token_ids, [TokenId(1), TokenId(2)]);
+}
+
+/// Files whose keys name the end of a text alone, and whose template ends a turn with another token: mistral.rs#1012,
+/// mlx-vlm#2112, llama.cpp#9606.
+#[test]
+fn a_turn_ends_as_the_template_ends_it() {
+    let texts = |texts: &[&str]| Value::Array(texts.iter().map(|text| Value::String((*text).to_owned())).collect());
+    let tokens = texts(&["<s>", "</s>", "<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|end|>"]);
+    let template = "{% for m in messages %}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}";
+    let ends = |template: Value| {
+        let model = Tiny::new(GgmlDType::Q8_0).without("tokenizer.ggml.eot_token_id");
+        let model = model.set("tokenizer.ggml.tokens", tokens.clone()).set("tokenizer.chat_template", template);
+        runner(write(&model).path(), 1).info().eos_token_ids.clone()
+    };
+    assert_eq!(ends(Value::String(template.to_owned())), [TokenId(2), TokenId(4)]);
+    assert_eq!(ends(Value::String(String::new())), [TokenId(2)], "what no template writes is a token like others");
 }

@@ -87,7 +87,7 @@ fn cut_files() {
             "FILE is not a GGUF file that can be read: gguf: header declares 20 tensors and 14 metadata entries, needs at least 662 bytes, only 76 remaining"
         ],
     );
-    check(&[], &expect!["FILE is not a GGUF file that can be read: it ends too early"]);
+    check(&[], &expect!["FILE is not a GGUF file that can be read: it ends too early, after 0 bytes"]);
 }
 
 #[test]

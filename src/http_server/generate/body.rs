@@ -9,6 +9,10 @@ use serde_json::error::Category;
 use crate::http_server::error::ApiError;
 use crate::http_server::sampling::SamplingFields;
 
+/// How many bytes of a body are read; what a refusal says.
+#[derive(Debug, Clone, Copy)]
+pub struct BodyLimit(pub usize);
+
 /// A body, read.
 pub struct ApiJson<T>(pub T);
 
@@ -68,9 +72,12 @@ async fn bytes<S: Send + Sync>(request: Request, state: &S) -> Result<Bytes, Api
         let message = "the body must be JSON, with the header Content-Type: application/json";
         return Err(ApiError::plain(StatusCode::UNSUPPORTED_MEDIA_TYPE, "invalid_request_error", message));
     }
+    let limit = request.extensions().get().map_or(usize::MAX, |BodyLimit(bytes)| *bytes);
     Bytes::from_request(request, state).await.map_err(|rejection| {
         let message = match rejection.status() {
-            StatusCode::PAYLOAD_TOO_LARGE => "the body is larger than this server takes (--max-body-mib)".to_owned(),
+            StatusCode::PAYLOAD_TOO_LARGE => {
+                format!("the body is larger than {} MiB, the limit of --max-body-mib", limit >> 20)
+            }
             _ => rejection.body_text(),
         };
         ApiError::plain(rejection.status(), "invalid_request_error", message)

@@ -28,8 +28,10 @@ impl GgufFile {
         let file = File::open(path).map_err(io_error)?;
         let present = file.metadata().map_err(io_error)?.len();
         let mut reader = HeaderReader { inner: BufReader::new(file), value: Watched::Nothing };
-        let content = Content::read(&mut reader)
-            .map_err(|error| LoadError::NotGguf { path: path.to_owned(), message: plain(error) })?;
+        let content = Content::read(&mut reader).map_err(|error| {
+            let ends_early = ends_early(&error).then(|| format!("it ends too early, after {present} bytes"));
+            LoadError::NotGguf { path: path.to_owned(), message: ends_early.unwrap_or_else(|| plain(error)) }
+        })?;
         let file = Self { path: path.to_owned(), content, reader: reader.inner };
         file.check_lengths(present)?;
         Ok(file)
@@ -175,8 +177,17 @@ impl TensorFile for GgufFile {
 pub(super) fn plain(error: candle_core::Error) -> String {
     match error {
         candle_core::Error::WithBacktrace { inner, .. } => plain(*inner),
-        candle_core::Error::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => "it ends too early".to_owned(),
+        error if ends_early(&error) => "it ends too early".to_owned(),
         other => other.to_string(),
+    }
+}
+
+/// The file ended while it was read.
+fn ends_early(error: &candle_core::Error) -> bool {
+    match error {
+        candle_core::Error::WithBacktrace { inner, .. } => ends_early(inner),
+        candle_core::Error::Io(error) => error.kind() == io::ErrorKind::UnexpectedEof,
+        _ => false,
     }
 }
 

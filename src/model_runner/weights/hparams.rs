@@ -4,7 +4,7 @@ use candle_core::quantized::gguf_file::Value;
 
 use super::family::Family;
 use super::gguf::GgufFile;
-use super::{LoadError, LoadOptions};
+use super::{LoadError, LoadOptions, turn_ends};
 use crate::io_struct::TokenId;
 use crate::model_runner::decoder::DecoderConfig;
 use crate::model_runner::decoder::rope::{RopeConfig, RopeScaling, Yarn};
@@ -191,9 +191,18 @@ pub(super) fn name(file: &GgufFile) -> String {
     file.string("general.name").unwrap_or_else(|_| file.stem())
 }
 
-/// All ids that end a turn, each once.
+/// All ids that end a turn, each once: those of the keys, and those that the chat template writes behind a turn.
 pub(super) fn eos_token_ids(file: &GgufFile) -> Vec<TokenId> {
-    let ids = EOS_KEYS.iter().filter_map(|key| file.integer(key).ok().flatten());
+    let template = file.string("tokenizer.chat_template").unwrap_or_default();
+    let ends: Vec<&str> = turn_ends::of_template(&template).collect();
+    let tokens = match file.content().metadata.get("tokenizer.ggml.tokens") {
+        Some(Value::Array(tokens)) => tokens.as_slice(),
+        _ => &[],
+    };
+    let is_end = |token: &Value| matches!(token, Value::String(text) if ends.contains(&text.as_str()));
+    let of_template = tokens.iter().enumerate().filter(|(_, token)| is_end(token)).map(|(id, _)| id);
+    let of_keys = EOS_KEYS.iter().filter_map(|key| file.integer(key).ok().flatten());
+    let ids = of_keys.chain(of_template);
     let mut ids: Vec<TokenId> = ids.filter_map(|id| u32::try_from(id).ok()).map(TokenId).collect();
     ids.sort_unstable();
     ids.dedup();

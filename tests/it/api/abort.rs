@@ -10,6 +10,9 @@ use crate::support::{Server, eventually};
 
 const SOON: Duration = Duration::from_secs(2);
 
+/// How long after its client something may go on.
+const PROMISED: Duration = Duration::from_secs(1);
+
 fn long(stream: bool) -> Value {
     json!({"text": "a", "stream": stream, "sampling_params": {"max_new_tokens": 200, "ignore_eos": true}})
 }
@@ -36,7 +39,7 @@ async fn a_client_that_leaves_takes_its_request_with_it() {
             () = both_are_there => {}
             _ = async { tokio::join!(hold(runs), hold(waits)) } => panic!("nobody ends before the clients leave"),
         }
-        eventually(SOON, || async {
+        eventually(PROMISED, || async {
             running(&server).await == 0.0
                 && queued(&server).await == 0.0
                 && server.metric("radiosonde_kv_used_tokens").await == idle
@@ -44,8 +47,13 @@ async fn a_client_that_leaves_takes_its_request_with_it() {
         })
         .await;
     }
+    let generated = async || server.metric("radiosonde_generation_tokens_total").await;
+    let before = generated().await;
     let short = json!({"text": "a", "sampling_params": {"max_new_tokens": 1}});
-    ok(&server, "/generate", short).await;
+    let answer = ok(&server, "/generate", short).await;
+    let latency = answer["meta_info"]["e2e_latency"].as_f64().unwrap();
+    assert!(latency < 1.0, "it waits for nobody who has left, who would need 20 s: {latency} s");
+    assert_eq!(generated().await, before + 1.0, "nobody else has gone on");
 }
 
 /// Reads an answer to its end.

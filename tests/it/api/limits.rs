@@ -37,18 +37,23 @@ async fn what_does_not_fit_into_the_context_is_refused_with_its_numbers() {
 #[tokio::test]
 async fn a_long_prompt_is_refused_for_its_length_and_holds_nobody_up() {
     let server = Server::start_default().await;
-    let body = json!({"text": "word ".repeat(600_000)}).to_string();
-    let long = send(&server, "/generate", body);
-    let health = async {
-        let asked = Instant::now();
-        let (status, _) = get(&server, Method::GET, "/health").await;
-        (status, asked.elapsed())
-    };
-    let (long, (status, took)) = tokio::join!(long, health);
-    assert_eq!(status, 200);
-    assert!(took < Duration::from_secs(1), "{took:?}");
-    let (status, answer) = json(long).await;
-    assert_eq!((status, &error(&answer)["code"]), (400, &json!("context_length_exceeded")));
+    let words = "word ".repeat(600_000);
+    for (path, body) in [
+        ("/generate", json!({"text": words})),
+        ("/v1/chat/completions", json!({"messages": [{"role": "user", "content": words}]})),
+    ] {
+        let long = send(&server, path, body.to_string());
+        let health = async {
+            let asked = Instant::now();
+            let (status, _) = get(&server, Method::GET, "/health").await;
+            (status, asked.elapsed())
+        };
+        let (long, (status, took)) = tokio::join!(long, health);
+        assert_eq!(status, 200);
+        assert!(took < Duration::from_secs(1), "{took:?}");
+        let (status, answer) = json(long).await;
+        assert_eq!((status, &error(&answer)["code"]), (400, &json!("context_length_exceeded")), "{path}");
+    }
 }
 
 #[tokio::test]
@@ -57,5 +62,6 @@ async fn a_body_above_the_limit_is_a_413_in_the_one_shape() {
     let body = json!({"text": "x".repeat(2 << 20)}).to_string();
     let (status, answer) = json(send(&server, "/generate", body).await).await;
     assert_eq!(status, 413);
-    error(&answer);
+    let message = error(&answer)["message"].as_str().unwrap();
+    assert_eq!(message, "the body is larger than 1 MiB, the limit of --max-body-mib");
 }

@@ -1,7 +1,10 @@
 //! Answers that come as events.
 
+use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
+use eventsource_stream::Eventsource;
+use futures::{StreamExt, stream};
 use serde_json::{Value, json};
 
 use super::{error, events, ok, post, send, text_of};
@@ -55,9 +58,21 @@ async fn a_stop_string_ends_the_text_wherever_the_tokens_are_cut() {
     assert_eq!(kept["choices"][0]["text"], format!("{before}{stop}"));
 
     let sampling = json!({"temperature": 0, "max_new_tokens": 32, "ignore_eos": true, "stop": stop});
-    let native = ok(&server, "/generate", json!({"text": ask["prompt"], "sampling_params": sampling})).await;
-    assert_eq!(native["text"], before);
-    assert_eq!(native["meta_info"]["finish_reason"], json!({"type": "stop", "matched": stop}));
+    let native = json!({"text": ask["prompt"], "sampling_params": sampling});
+    let streamed = json!({"text": ask["prompt"], "sampling_params": sampling, "stream": true});
+    for native in [ok(&server, "/generate", native).await, events(&server, "/generate", streamed).await.pop().unwrap()]
+    {
+        assert_eq!(native["text"], before);
+        assert_eq!(native["meta_info"]["finish_reason"], json!({"type": "stop", "matched": stop}));
+    }
+    let sampling =
+        json!({"temperature": 0, "max_new_tokens": 32, "ignore_eos": true, "stop": stop, "no_stop_trim": true});
+    let kept = ok(&server, "/generate", json!({"text": ask["prompt"], "sampling_params": sampling})).await;
+    assert_eq!(kept["text"], format!("{before}{stop}"));
+    let alone: Vec<Value> = kept["output_ids"].as_array().unwrap().iter().map(|id| json!([id])).collect();
+    let pieces = ok(&server, "/v1/detokenize", json!({"tokens": alone})).await["text"].clone();
+    let within = |piece: &Value| piece.as_str().unwrap().contains(&stop);
+    assert!(!pieces.as_array().unwrap().iter().any(within), "it was meant to lie across tokens: {pieces}");
 }
 
 #[tokio::test]
@@ -159,11 +174,15 @@ async fn a_silent_stream_is_kept_alive_with_comments() {
     let body = json!({"model": "default", "prompt": ids, "max_tokens": 1, "ignore_eos": true, "stream": true});
     let asked = Instant::now();
     let response = send(&server, COMPLETIONS, body.to_string()).await;
-    assert!(asked.elapsed() < Duration::from_secs(5), "headers do not wait for the prompt: {:?}", asked.elapsed());
+    assert!(asked.elapsed() < Duration::from_secs(1), "headers do not wait for the prompt: {:?}", asked.elapsed());
     let text = response.text().await.unwrap();
     let before_data = text.split("data:").next().unwrap();
     let comments = before_data.lines().filter(|line| line.starts_with(':')).count();
     assert!(comments >= 2, "{text}");
+    let bytes = stream::iter([Ok::<_, Infallible>(text.as_bytes())]);
+    let parsed: Vec<String> = bytes.eventsource().map(|event| event.unwrap().data).collect().await;
+    let sent: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("data: ")).collect();
+    assert_eq!(parsed, sent, "a client's parser passes the comments over");
 }
 
 #[tokio::test]

@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::{CONFIG, json};
 use crate::io_struct::TokenId;
-use crate::model_runner::weights::LoadError;
+use crate::model_runner::weights::{LoadError, turn_ends};
 
 /// `config.json` and `generation_config.json`.
 #[derive(Deserialize)]
@@ -23,11 +24,13 @@ enum Ids {
 }
 
 /// `tokenizer_config.json`.
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 struct TokenizerConfig {
     eos_token: Option<Token>,
     #[serde(default)]
     added_tokens_decoder: HashMap<String, Added>,
+    #[serde(default)]
+    chat_template: Value,
 }
 
 /// `tokenizer.json`.
@@ -60,21 +63,40 @@ pub(super) fn read(folder: &Path) -> Result<Vec<TokenId>, LoadError> {
             Some(Ids::Many(many)) => ids.extend(many),
         }
     }
-    ids.extend(end_of_tokenizer(folder)?);
+    ids.extend(of_tokenizer(folder)?);
     ids.sort_unstable();
     ids.dedup();
     Ok(ids.into_iter().map(TokenId).collect())
 }
 
-/// Chat models are often trained to end a turn with a token that only their tokenizer knows for it.
-fn end_of_tokenizer(folder: &Path) -> Result<Option<u32>, LoadError> {
-    let Some(config) = json::<TokenizerConfig>(&folder.join("tokenizer_config.json"))? else { return Ok(None) };
-    let Some(Token::Text(end) | Token::Added { content: end }) = config.eos_token else { return Ok(None) };
-    let listed = config.added_tokens_decoder.into_iter().find(|(_, token)| token.content == end);
-    if let Some(id) = listed.and_then(|(id, _)| id.parse().ok()) {
-        return Ok(Some(id));
+/// Chat models are often trained to end a turn with a token that only their tokenizer knows for it, or their template.
+fn of_tokenizer(folder: &Path) -> Result<Vec<u32>, LoadError> {
+    let config: TokenizerConfig = json(&folder.join("tokenizer_config.json"))?.unwrap_or_default();
+    let template = template(folder, &config.chat_template)?;
+    let mut ends: Vec<String> = turn_ends::of_template(&template).map(str::to_owned).collect();
+    ends.extend(config.eos_token.map(|(Token::Text(end) | Token::Added { content: end })| end));
+    let listed = config.added_tokens_decoder.into_iter();
+    let mut known: HashMap<String, u32> =
+        listed.filter_map(|(id, token)| Some((token.content, id.parse().ok()?))).collect();
+    if ends.iter().any(|end| !known.contains_key(end)) {
+        let vocabulary = json::<Vocabulary>(&folder.join("tokenizer.json"))?;
+        let added = vocabulary.into_iter().flat_map(|it| it.added_tokens);
+        for (id, content) in added.filter_map(|token| Some((token.id?, token.content))) {
+            known.entry(content).or_insert(id);
+        }
     }
-    let vocabulary = json::<Vocabulary>(&folder.join("tokenizer.json"))?;
-    let added = vocabulary.into_iter().flat_map(|it| it.added_tokens);
-    Ok(added.into_iter().find(|token| token.content == end).and_then(|token| token.id))
+    Ok(ends.iter().filter_map(|end| known.get(end)).copied().collect())
+}
+
+/// The text of the template, in a file of its own or in `tokenizer_config.json`; all of them, if there are several.
+fn template(folder: &Path, in_config: &Value) -> Result<String, LoadError> {
+    let path = folder.join("chat_template.jinja");
+    match std::fs::read(&path) {
+        Ok(text) => Ok(String::from_utf8_lossy(&text).into_owned()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let several = in_config.as_array().into_iter().flatten().filter_map(|it| it["template"].as_str());
+            Ok(in_config.as_str().into_iter().chain(several).collect())
+        }
+        Err(source) => Err(LoadError::Io { path, source }),
+    }
 }
