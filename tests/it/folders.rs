@@ -56,7 +56,7 @@ async fn a_folder_that_is_broken_ends_the_server() {
 
 #[tokio::test]
 async fn a_folders_output_follows_a_grammar() {
-    let folder = write();
+    let folder = folder();
     let server = Server::start(&["--model", folder.path().to_str().unwrap()]).await;
     let follow = async |grammar: Value| {
         let mut params = json!({"max_new_tokens": 400, "temperature": 1, "sampling_seed": 7});
