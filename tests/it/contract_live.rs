@@ -92,14 +92,19 @@ impl Live {
         request.send().await.unwrap().status().as_u16()
     }
 
-    /// A request that goes on until the returned task is aborted.
+    /// A request that goes on until the returned task is aborted. A probe may have the only place for a moment.
     async fn keep_busy(&self) -> tokio::task::JoinHandle<()> {
-        let request = self.server.client().post(self.server.url("/generate")).json(&tokens(4000));
-        let busy = in_background(async move {
-            let _ = request.send().await;
-        });
-        eventually(MOMENT, async || self.server.metric("radiosonde_num_running_reqs").await == 1.0).await;
-        busy
+        let mut body = tokens(4000);
+        body["stream"] = json!(true);
+        let mut answer = loop {
+            let request = self.server.client().post(self.server.url("/generate")).json(&body);
+            let answer = request.send().await.unwrap();
+            if answer.status().as_u16() == 200 {
+                break answer;
+            }
+        };
+        assert!(answer.chunk().await.unwrap().is_some(), "it runs");
+        in_background(async move { while let Ok(Some(_)) = answer.chunk().await {} })
     }
 
     async fn at_rest(&self) {
@@ -266,13 +271,17 @@ async fn drive_requests(live: &mut Live) {
 async fn drive_death(live: &mut Live) {
     live.until_probe("/health", "ok").await;
     live.post("/debug/fault", &json!({"fault": "slow_steps", "ms": 5000})).await;
+    let again = live.server.client().post(live.server.url("/generate")).json(&tokens(1));
+    let again = in_background(async move { again.send().await.unwrap().status().as_u16() });
+    eventually(MOMENT, async || live.server.metric("radiosonde_scheduler_step_age_seconds").await > 0.0).await;
     let kill = async {
-        eventually(MOMENT, async || live.server.metric("radiosonde_scheduler_step_age_seconds").await > 0.0).await;
+        let (exchanges, health) = ("radiosonde_http_requests_in_flight", [("route", "/health")]);
+        eventually(MOMENT, async || live.server.metric_with(exchanges, &health).await > 0.0).await;
         live.server.signal_engine(Signal::KILL);
     };
-    let again = tokens(1);
-    let (status, outcome, ()) = tokio::join!(live.post("/generate", &again), live.probe("/health?timeout=800ms"), kill);
-    assert_eq!((status, outcome.as_str()), (200, "engine_dead"), "what had no output is sent again");
+    let (outcome, ()) = tokio::join!(live.probe("/health?timeout=800ms"), kill);
+    assert_eq!(outcome, "engine_dead");
+    assert_eq!(again.await.unwrap(), 200, "what had no output is sent again");
     live.check_metrics().await;
     live.until_probe("/health", "ok").await;
 }

@@ -71,7 +71,7 @@ fn logprobs_are_close_to_llama_cpps() {
         panic!("the goldens have other lengths")
     };
     let of_all = mean(&of_parts.concat());
-    assert!(of_all < 0.06, "mean absolute difference: {of_all}");
+    assert!(of_all < 0.05, "mean absolute difference: {of_all}");
     assert!(of_prompts < 0.07 && of_greedy < 0.05, "of prompts {of_prompts}, of what follows {of_greedy}");
     let (ours, theirs) = (mean(&off_from_floats), mean(&theirs_off_from_floats));
     assert!(ours < 1.1 * theirs, "off from 32 bits by {ours}, llama.cpp by {theirs}");
