@@ -30,7 +30,7 @@ pub(super) enum Output<'a> {
     Part { values: &'a mut [f32], running: &'a mut [Running] },
 }
 
-/// What a thread needs for the segment that it is at; kept, so that no step takes memory from the system.
+/// What a thread needs for the segment that it is at; kept, so that no segment takes memory from the system.
 #[derive(Debug, Default)]
 pub(super) struct Desk {
     queries: Vec<f32>,

@@ -7,8 +7,7 @@ use super::kv_pool::is_behind;
 use crate::io_struct::KvCacheDtype;
 
 /// How far ahead of their use scattered keys and values are asked for, in pages; neighbours are foreseen by the processor,
-/// which is hindered by being asked. They are read in a fraction of the
-/// time that memory takes, bytes in a smaller one.
+/// which is hindered by being asked. They are read in a fraction of the time that memory takes, bytes in a smaller one.
 const fn pages_ahead(dtype: KvCacheDtype) -> usize {
     match dtype {
         KvCacheDtype::F16 => 4,

@@ -243,7 +243,8 @@ fn add_product<L: Lanes, T: Tile>(tiles: &[T], x: &Activations, first: usize, ou
     }
 }
 
-/// Sixteen columns of `M` rows; tiles so far `ahead` are asked for meanwhile. Blocks are added in order whatever `M` is, so a row's result does not depend on it.
+/// Sixteen columns of `M` rows; tiles so far `ahead` are asked for meanwhile. Blocks are added in order whatever `M` is, so
+/// a row's result does not depend on it.
 #[inline(never)]
 fn add_rows<L: Lanes, T: Tile, const M: usize>(
     tiles: &[T],
