@@ -96,13 +96,16 @@ impl Live {
     async fn keep_busy(&self) -> tokio::task::JoinHandle<()> {
         let mut body = tokens(4000);
         body["stream"] = json!(true);
-        let mut answer = loop {
-            let request = self.server.client().post(self.server.url("/generate")).json(&body);
-            let answer = request.send().await.unwrap();
-            if answer.status().as_u16() == 200 {
-                break answer;
+        let taken_in = async {
+            loop {
+                let request = self.server.client().post(self.server.url("/generate")).json(&body);
+                let answer = request.send().await.unwrap();
+                if answer.status().as_u16() == 200 {
+                    break answer;
+                }
             }
         };
+        let mut answer = tokio::time::timeout(MOMENT, taken_in).await.expect("it is taken in");
         assert!(answer.chunk().await.unwrap().is_some(), "it runs");
         in_background(async move { while let Ok(Some(_)) = answer.chunk().await {} })
     }
