@@ -41,7 +41,7 @@ pub struct DecoderWeights {
     pub embedding: PackedLinear,
     /// The output head; `None`: the embedding is used.
     pub head: Option<PackedLinear>,
-    /// Weight of the last norm.
+    /// Weight of the last norm, a number for each column of the residual.
     pub norm: Vec<f32>,
     /// From first to last.
     pub layers: Vec<LayerWeights>,
@@ -122,7 +122,7 @@ impl<L: Lanes> DecoderRunner<L> {
     }
 
     fn embed(&mut self, batch: &Batch<'_>) {
-        let (rows, width) = (batch.rows.len(), self.config.embedding_length);
+        let (rows, width) = (batch.rows.len(), self.config.residual_width());
         self.scratch.x.reshape(rows, width);
         let mut embedding = vec![0.0; width];
         let x = self.scratch.x.tiles_mut();
@@ -143,14 +143,14 @@ impl<L: Lanes> DecoderRunner<L> {
         if wanted.is_empty() {
             return;
         }
-        scratch.last.reshape(wanted.len(), self.config.embedding_length);
+        scratch.last.reshape(wanted.len(), self.config.residual_width());
         for (tile, to) in scratch.last.tiles_mut().chunks_exact_mut(wanted.len()).enumerate() {
             let from = scratch.x.tile(tile);
             to.iter_mut().zip(wanted).for_each(|(to, row)| *to = from[*row]);
         }
         let head = self.weights.head.as_ref().unwrap_or(&self.weights.embedding);
-        let (norm, eps, shape) = (&self.weights.norm, self.config.rms_eps, head.input_shape(wanted.len()));
-        rms_norm::<L>(&self.team, &scratch.last, norm, eps, shape, &mut scratch.normed);
+        let (norm, shape) = (self.config.norm(&self.weights.norm), head.input_shape(wanted.len()));
+        rms_norm::<L>(&self.team, &scratch.last, norm, shape, &mut scratch.normed);
         head.forward_rows::<L>(&self.team, &scratch.normed, &mut out.values);
     }
 }

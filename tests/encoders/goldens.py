@@ -6,7 +6,7 @@
 
 minilm.f16: the embeddings of the lines of texts.jsonl by sentence-transformers, row after row, half precision.
 tiny/: a BERT of a few thousand random weights by transformers, and what becomes of the last hidden states of a few
-texts.
+texts. odd/: one of which no width is a multiple of 16.
 """
 import json
 import sys
@@ -29,13 +29,11 @@ def minilm(model: str) -> None:
     (HERE / "minilm.f16").write_bytes(numpy.stack(rows).astype("<f2").tobytes())
 
 
-def tiny() -> None:
-    folder = HERE / "tiny"
+def tiny(folder: Path, **sizes: int) -> None:
     torch.manual_seed(7)
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"] + [f"w{number}" for number in range(36)]
     config = BertConfig(
-        vocab_size=len(words), hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64,
-        max_position_embeddings=48, initializer_range=0.5,
+        vocab_size=len(words), num_hidden_layers=2, max_position_embeddings=48, initializer_range=0.5, **sizes,
     )
     model = BertModel(config, add_pooling_layer=False).eval()
     with torch.no_grad():
@@ -62,4 +60,5 @@ def tiny() -> None:
 
 
 minilm(sys.argv[1])
-tiny()
+tiny(HERE / "tiny", hidden_size=32, num_attention_heads=2, intermediate_size=64)
+tiny(HERE / "odd", hidden_size=36, num_attention_heads=3, intermediate_size=50)

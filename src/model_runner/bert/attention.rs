@@ -25,7 +25,9 @@ impl Sequence {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Attention {
     pub(super) heads: usize,
-    /// A multiple of 16.
+    /// Columns of a head, a multiple of 16.
+    pub(super) width: usize,
+    /// Those of them that count; the others are 0.
     pub(super) head_dim: usize,
 }
 
@@ -40,10 +42,10 @@ pub(super) fn attend<L: Lanes>(
     (qkv, bias): (&Columns, &[f32]),
     out: &mut Columns,
 ) {
-    let (rows, width) = (qkv.rows(), shape.heads * shape.head_dim);
+    let (rows, width) = (qkv.rows(), shape.heads * shape.width);
     out.reshape(rows, width);
     let mut items = Vec::with_capacity(shape.heads * sequences.len());
-    for (head, tiles) in out.tiles_mut().chunks_mut(rows * shape.head_dim / LANES).enumerate() {
+    for (head, tiles) in out.tiles_mut().chunks_mut(rows * shape.width / LANES).enumerate() {
         let mut rest: Vec<&mut [[f32; LANES]]> = tiles.chunks_mut(rows).collect();
         for sequence in sequences {
             let mut parts = Vec::with_capacity(rest.len());
@@ -87,12 +89,12 @@ impl Head<'_> {
     fn attend<L: Lanes>(&self, out: &mut [&mut [[f32; LANES]]]) {
         let keys = self.keys();
         let groups = self.sequence.rows.div_ceil(LANES);
-        let mut queries = vec![0.0; QUERIES * self.shape.head_dim];
+        let mut queries = vec![0.0; QUERIES * self.shape.width];
         let mut weights = vec![[0.0; LANES]; QUERIES * groups];
         for first in (0..self.sequence.rows).step_by(QUERIES) {
             let count = QUERIES.min(self.sequence.rows - first);
             self.queries(first, count, &mut queries);
-            score::<L>(&queries, &keys, self.shape.head_dim, &mut weights);
+            score::<L>(&queries, &keys, self.shape.width, &mut weights);
             let mut inverse = [0.0; QUERIES];
             for (weights, inverse) in weights.chunks_exact_mut(groups).zip(&mut inverse) {
                 *inverse = 1.0 / soften::<L>(weights, self.sequence.rows);
@@ -122,18 +124,18 @@ impl Head<'_> {
 
     #[inline(always)]
     fn column(&self, part: Part) -> usize {
-        (part as usize * self.shape.heads + self.head) * self.shape.head_dim
+        (part as usize * self.shape.heads + self.head) * self.shape.width
     }
 
     /// The keys, sixteen side by side: for each sixteen, dimension after dimension. Lanes beyond the text are 0.
     #[inline(always)]
     fn keys(&self) -> Vec<[f32; LANES]> {
-        let head_dim = self.shape.head_dim;
-        let mut keys = vec![[0.0; LANES]; self.sequence.rows.div_ceil(LANES) * head_dim];
-        for tile in 0..head_dim / LANES {
+        let width = self.shape.width;
+        let mut keys = vec![[0.0; LANES]; self.sequence.rows.div_ceil(LANES) * width];
+        for tile in 0..width / LANES {
             let rows = &self.tile(Part::Keys, tile)[self.sequence.range()];
             for (group, rows) in rows.chunks(LANES).enumerate() {
-                let keys = &mut keys[group * head_dim + tile * LANES..][..LANES];
+                let keys = &mut keys[group * width + tile * LANES..][..LANES];
                 for (dimension, keys) in keys.iter_mut().enumerate() {
                     for (lane, row) in rows.iter().enumerate() {
                         keys[lane] = row[dimension];
@@ -149,7 +151,7 @@ impl Head<'_> {
     #[inline(always)]
     fn queries(&self, first: usize, count: usize, to: &mut [f32]) {
         let scale = 1.0 / (self.shape.head_dim as f32).sqrt();
-        for (query, to) in to.chunks_exact_mut(self.shape.head_dim).take(count).enumerate() {
+        for (query, to) in to.chunks_exact_mut(self.shape.width).take(count).enumerate() {
             for (tile, to) in to.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
                 let values = &self.tile(Part::Queries, tile)[self.sequence.first_row + first + query];
                 let bias = self.bias(Part::Queries, tile);
@@ -163,14 +165,14 @@ impl Head<'_> {
 
 /// Scores of eight queries against all keys, query after query.
 #[inline(always)]
-fn score<L: Lanes>(queries: &[f32], keys: &[[f32; LANES]], head_dim: usize, to: &mut [[f32; LANES]]) {
+fn score<L: Lanes>(queries: &[f32], keys: &[[f32; LANES]], width: usize, to: &mut [[f32; LANES]]) {
     let groups = to.len() / QUERIES;
-    for (group, keys) in keys.chunks_exact(head_dim).enumerate() {
+    for (group, keys) in keys.chunks_exact(width).enumerate() {
         let mut sums = [L::splat(0.0); QUERIES];
         for (dimension, keys) in keys.iter().enumerate() {
             let keys = L::load(keys);
             for (query, sum) in sums.iter_mut().enumerate() {
-                *sum = L::mul_add(L::splat(queries[query * head_dim + dimension]), keys, *sum);
+                *sum = L::mul_add(L::splat(queries[query * width + dimension]), keys, *sum);
             }
         }
         for (query, sum) in sums.into_iter().enumerate() {

@@ -7,18 +7,21 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::EncoderError;
-use crate::model_runner::kernels::{BLOCK, LANES};
+use crate::model_runner::kernels::pack::fill::head_width;
 
 /// Sizes and constants of an encoder, checked: nothing is zero, and what must divide does.
+///
+/// Sizes are those of the model. In memory its rows are as wide as the kernels want them, filled up with zeros when they
+/// are loaded.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BertConfig {
-    /// Width of a token's values, a multiple of 32; also the length of an embedding.
+    /// Width of a token's values; also the length of an embedding.
     pub hidden_size: usize,
     /// Layers.
     pub num_hidden_layers: usize,
-    /// Heads; each has `hidden_size / num_attention_heads` columns, a multiple of 16.
+    /// Heads; divides `hidden_size`.
     pub num_attention_heads: usize,
-    /// Width inside of a feed-forward layer, a multiple of 32.
+    /// Width inside of a feed-forward layer.
     pub intermediate_size: usize,
     /// Added to the variance in a norm.
     pub layer_norm_eps: f32,
@@ -35,10 +38,16 @@ pub struct BertConfig {
 }
 
 impl BertConfig {
-    /// Columns of a head.
+    /// Dimensions of a head.
     #[must_use]
     pub fn head_dim(&self) -> usize {
         self.hidden_size / self.num_attention_heads
+    }
+
+    /// Columns of a head, a multiple of 16.
+    #[must_use]
+    pub fn head_width(&self) -> usize {
+        head_width(self.num_attention_heads, self.head_dim())
     }
 }
 
@@ -153,22 +162,16 @@ impl Raw {
             return unsupported(format!("positions of the type {kind:?}; known: absolute"));
         }
         let (width, heads) = (self.hidden_size, self.num_attention_heads);
-        let multiple = |key: &'static str, value: usize, of: usize| match value {
-            0 => Some((key, "is 0".to_owned())),
-            value if value % of != 0 => Some((key, format!("is {value}, no multiple of {of}"))),
-            _ => None,
-        };
+        let zero = |key: &'static str, value: usize| (value == 0).then(|| (key, "is 0".to_owned()));
         let wrong = [
-            multiple("hidden_size", width, BLOCK),
-            multiple("intermediate_size", self.intermediate_size, BLOCK),
-            multiple("num_hidden_layers", self.num_hidden_layers, 1),
-            multiple("max_position_embeddings", self.max_position_embeddings, 1),
-            multiple("type_vocab_size", self.type_vocab_size, 1),
-            multiple("vocab_size", self.vocab_size, 1),
-            (heads == 0 || width % (heads * LANES) != 0).then(|| {
-                let message = format!("is {heads}; {width} columns are not that many heads of a multiple of {LANES}");
-                ("num_attention_heads", message)
-            }),
+            zero("hidden_size", width),
+            zero("intermediate_size", self.intermediate_size),
+            zero("num_hidden_layers", self.num_hidden_layers),
+            zero("max_position_embeddings", self.max_position_embeddings),
+            zero("type_vocab_size", self.type_vocab_size),
+            zero("vocab_size", self.vocab_size),
+            (heads == 0 || !width.is_multiple_of(heads))
+                .then(|| ("num_attention_heads", format!("is {heads}; {width} columns are not that many heads"))),
             (self.layer_norm_eps.is_nan() || self.layer_norm_eps < 0.0)
                 .then(|| ("layer_norm_eps", format!("is {}", self.layer_norm_eps))),
         ];

@@ -3,8 +3,9 @@
 use super::load::Precision;
 use crate::io_struct::TokenId;
 use crate::model_runner::kernels::activations::copy;
-use crate::model_runner::kernels::layer_norm::layer_norm;
+use crate::model_runner::kernels::layer_norm::{LayerNorm, layer_norm};
 use crate::model_runner::kernels::pack::FloatWeights;
+use crate::model_runner::kernels::pack::fill::Fills;
 use crate::model_runner::kernels::{Activations, Columns, LANES, Lanes, PackedLinear, Team};
 
 /// What a token's values are at first.
@@ -42,6 +43,8 @@ impl Embeddings {
 
 /// A norm over a token's values.
 pub(super) struct Norm {
+    /// How many of its columns count; the others are 0.
+    pub(super) columns: usize,
     pub(super) weight: Vec<f32>,
     pub(super) bias: Vec<f32>,
     pub(super) eps: f32,
@@ -50,7 +53,8 @@ pub(super) struct Norm {
 impl Norm {
     /// Adds `before` to each row of `x`, and norms it.
     pub(super) fn apply<L: Lanes>(&self, team: &Team, before: &[f32], x: &mut Columns) {
-        layer_norm::<L>(team, before, [&self.weight, &self.bias], self.eps, x);
+        let Self { columns, weight, bias, eps } = self;
+        layer_norm::<L>(team, before, LayerNorm { weight, bias, columns: *columns, eps: *eps }, x);
     }
 }
 
@@ -62,21 +66,22 @@ pub(super) struct Matrix {
 }
 
 impl Matrix {
-    /// Packs `weights`, row after row with `inputs` columns each.
+    /// Packs `weights`, row after row with `inputs` columns each, and fills rows, columns and `bias` up.
     ///
     /// # Errors
     /// The rows cannot be packed.
     pub(super) fn new(
         precision: Precision,
-        weights: Vec<f32>,
-        inputs: usize,
+        (weights, inputs): (Vec<f32>, usize),
         bias: Vec<f32>,
+        fills: Fills,
     ) -> Result<Self, candle_core::Error> {
         let floats = match precision {
             Precision::F32 => FloatWeights::Keep,
             Precision::Int8 => FloatWeights::Round,
         };
-        Ok(Self { weights: PackedLinear::pack_floats(weights, inputs, floats)?, bias })
+        let weights = PackedLinear::pack_floats(weights, inputs, fills, floats)?;
+        Ok(Self { weights, bias: fills.rows.vector(bias) })
     }
 
     /// `x` as the matrix wants it.

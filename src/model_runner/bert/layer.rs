@@ -40,7 +40,8 @@ impl Layer {
         let Block { x, sequences, .. } = block;
         self.qkv.take::<L>(team, x, &mut s.input);
         self.qkv.weights.forward::<L>(team, &s.input, &mut s.qkv);
-        let attention = Attention { heads: config.num_attention_heads, head_dim: config.head_dim() };
+        let (heads, width) = (config.num_attention_heads, config.head_width());
+        let attention = Attention { heads, width, head_dim: config.head_dim() };
         attend::<L>(team, attention, sequences, (&s.qkv, &self.qkv.bias), &mut s.attended);
         self.attention_output.take::<L>(team, &s.attended, &mut s.input);
         self.attention_output.weights.add_to::<L>(team, &s.input, x);

@@ -5,7 +5,7 @@ use super::config::{Pooling, PoolingMode};
 use crate::model_runner::kernels::{Columns, LANES, Lanes};
 
 impl Pooling {
-    /// The vector of one text out of `x`; `out` is as wide as a row of it.
+    /// The vector of one text out of the leading columns of `x`, as many as `out` has places.
     pub(super) fn pool<L: Lanes>(self, x: &Columns, sequence: Sequence, out: &mut [f32]) {
         L::vectorise(
             #[inline(always)]
@@ -22,7 +22,7 @@ impl Pooling {
     fn pool_tiles<L: Lanes>(self, x: &Columns, sequence: Sequence, out: &mut [f32]) {
         let rows = sequence.range();
         let count = sequence.rows as f32;
-        for (tile, out) in out.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
+        for (tile, out) in out.chunks_mut(LANES).enumerate() {
             let rows = &x.tile(tile)[rows.clone()];
             let (mut sum, mut largest) = (L::splat(0.0), L::splat(f32::NEG_INFINITY));
             for row in rows {
@@ -35,7 +35,9 @@ impl Pooling {
                 PoolingMode::Cls => L::load(&rows[0]),
                 PoolingMode::Max => largest,
             };
-            L::store(pooled, out);
+            let mut lanes = [0.0; LANES];
+            L::store(pooled, &mut lanes);
+            out.copy_from_slice(&lanes[..out.len()]);
         }
     }
 }
@@ -47,15 +49,17 @@ mod tests {
 
     fn check_modes<L: Lanes>() {
         let mut x = Columns::default();
-        x.reshape(4, LANES);
-        for (row, values) in x.tiles_mut().iter_mut().enumerate() {
-            *values = std::array::from_fn(|lane| if lane == 0 { [9.0, 3.0, -1.0, 4.0][row] } else { 0.0 });
+        x.reshape(4, 2 * LANES);
+        // The first column, and one behind the last that is asked for.
+        for (index, values) in x.tiles_mut().iter_mut().enumerate() {
+            let is_set = |lane| index / 4 * 5 == lane;
+            *values = std::array::from_fn(|lane| if is_set(lane) { [9.0, 3.0, -1.0, 4.0][index % 4] } else { 0.0 });
         }
         let sequence = Sequence { first_row: 1, rows: 3 };
         let check = |mode, normalise, want: f32| {
-            let mut out = [7.0; LANES];
+            let mut out = [7.0; LANES + 5];
             Pooling { mode, normalise }.pool::<L>(&x, sequence, &mut out);
-            assert!((out[0] - want).abs() < 1e-6 && out[1..] == [0.0; LANES - 1], "{mode:?}: {out:?}");
+            assert!((out[0] - want).abs() < 1e-6 && out[1..] == [0.0; LANES + 4], "{mode:?}: {out:?}");
         };
         check(PoolingMode::Mean, false, 2.0);
         check(PoolingMode::Cls, false, 3.0);

@@ -11,6 +11,7 @@ use super::dense::{Embeddings, Matrix, Norm};
 use super::layer::Layer;
 use super::load::Precision;
 use super::{BertConfig, EncoderError};
+use crate::model_runner::kernels::pack::fill::{Fill, Fills};
 
 /// The file of the weights.
 const FILE: &str = "model.safetensors";
@@ -31,10 +32,11 @@ pub(super) fn read(
     let table = "embeddings.word_embeddings.weight";
     let positions = "embeddings.position_embeddings.weight";
     let types = "embeddings.token_type_embeddings.weight";
+    let fill = Fill::to_blocks(width);
     let embeddings = Embeddings {
-        words: reader.values(table, &[words, width])?,
-        positions: reader.values(positions, &[config.max_position_embeddings, width])?,
-        first_type: reader.values(types, &[config.type_vocab_size, width])?[..width].to_vec(),
+        words: fill.vector(reader.values(table, &[words, width])?),
+        positions: fill.vector(reader.values(positions, &[config.max_position_embeddings, width])?),
+        first_type: fill.vector(reader.values(types, &[config.type_vocab_size, width])?[..width].to_vec()),
         norm: reader.norm("embeddings.LayerNorm", config)?,
     };
     let layers = (0..config.num_hidden_layers).map(|layer| reader.layer(config, layer)).collect::<Result<_, _>>()?;
@@ -56,24 +58,33 @@ impl Reader<'_> {
         let name = |part: &str| format!("encoder.layer.{layer}.{part}");
         let (width, wide) = (config.hidden_size, config.intermediate_size);
         let heads = ["query", "key", "value"].map(|part| name(&format!("attention.self.{part}")));
+        let (hidden, inside) = (Fill::to_blocks(width), Fill::to_blocks(wide));
+        let head = Fill { of: config.head_dim(), to: config.head_width() };
+        let fills = |rows, columns| Fills { rows, columns };
         Ok(Layer {
-            qkv: self.matrix(&heads, [width, width])?,
-            attention_output: self.matrix(&[name("attention.output.dense")], [width, width])?,
+            qkv: self.matrix(&heads, [width, width], fills(head, hidden))?,
+            attention_output: self.matrix(&[name("attention.output.dense")], [width, width], fills(hidden, head))?,
             attention_norm: self.norm(&name("attention.output.LayerNorm"), config)?,
-            up: self.matrix(&[name("intermediate.dense")], [wide, width])?,
-            down: self.matrix(&[name("output.dense")], [width, wide])?,
+            up: self.matrix(&[name("intermediate.dense")], [wide, width], fills(inside, hidden))?,
+            down: self.matrix(&[name("output.dense")], [width, wide], fills(hidden, inside))?,
             norm: self.norm(&name("output.LayerNorm"), config)?,
         })
     }
 
     /// Matrices of one shape on top of each other, with their biases.
-    fn matrix(&mut self, names: &[String], [outputs, inputs]: [usize; 2]) -> Result<Matrix, EncoderError> {
+    fn matrix(
+        &mut self,
+        names: &[String],
+        [outputs, inputs]: [usize; 2],
+        fills: Fills,
+    ) -> Result<Matrix, EncoderError> {
         let (mut weights, mut bias) = (Vec::new(), Vec::new());
         for name in names {
             weights.extend(self.values(&format!("{name}.weight"), &[outputs, inputs])?);
             bias.extend(self.values(&format!("{name}.bias"), &[outputs])?);
         }
-        Matrix::new(self.precision, weights, inputs, bias).map_err(|error| self.bad(&names[0], error.to_string()))
+        let matrix = Matrix::new(self.precision, (weights, inputs), bias, fills);
+        matrix.map_err(|error| self.bad(&names[0], error.to_string()))
     }
 
     /// Old files call weight and bias gamma and beta.
@@ -81,9 +92,11 @@ impl Reader<'_> {
         let width = [config.hidden_size];
         let is_old = self.tensors.tensor(&format!("{}{name}.gamma", self.prefix)).is_ok();
         let [weight, bias] = if is_old { ["gamma", "beta"] } else { ["weight", "bias"] };
+        let fill = Fill::to_blocks(config.hidden_size);
         Ok(Norm {
-            weight: self.values(&format!("{name}.{weight}"), &width)?,
-            bias: self.values(&format!("{name}.{bias}"), &width)?,
+            columns: config.hidden_size,
+            weight: fill.vector(self.values(&format!("{name}.{weight}"), &width)?),
+            bias: fill.vector(self.values(&format!("{name}.{bias}"), &width)?),
             eps: config.layer_norm_eps,
         })
     }

@@ -1,24 +1,32 @@
 //! The numbers that make a decoder.
 
 use super::super::attention::KvShape;
+use super::super::kernels::BLOCK;
+use super::super::kernels::elementwise::RmsNorm;
+use super::super::kernels::pack::fill::head_width;
 use super::rope::RopeConfig;
 use crate::io_struct::KvCacheDtype;
 
 /// Sizes and constants of a model, checked: nothing is zero, and what must divide does.
+///
+/// Lengths are those of the model. In memory its rows are as wide as the kernels want them, filled up with zeros when they
+/// are loaded: that is what the methods say.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DecoderConfig {
     /// Layers.
     pub block_count: usize,
-    /// Width of the residual stream, a multiple of 32.
+    /// Width of the residual stream.
     pub embedding_length: usize,
-    /// Width inside of a feed-forward layer, a multiple of 32.
+    /// Width inside of a feed-forward layer.
     pub feed_forward_length: usize,
     /// Query heads.
     pub head_count: usize,
     /// Key and value heads; divides `head_count`.
     pub head_count_kv: usize,
-    /// Width of a head, a multiple of 16.
+    /// Width of a head of the queries and of the keys.
     pub head_dim: usize,
+    /// Width of a head of the values.
+    pub value_dim: usize,
     /// How queries and keys are rotated.
     pub rope: RopeConfig,
     /// Added to the mean square in a norm.
@@ -30,16 +38,22 @@ pub struct DecoderConfig {
 }
 
 impl DecoderConfig {
-    /// Width of all queries together.
+    /// Columns of the residual stream, a multiple of 32.
     #[must_use]
-    pub fn query_width(&self) -> usize {
-        self.head_count * self.head_dim
+    pub fn residual_width(&self) -> usize {
+        self.embedding_length.next_multiple_of(BLOCK)
     }
 
-    /// Width of all keys together, as of all values.
+    /// Columns of a head, whatever it is a head of.
     #[must_use]
-    pub fn kv_width(&self) -> usize {
-        self.head_count_kv * self.head_dim
+    pub fn head_width(&self) -> usize {
+        head_width(self.head_count, self.head_dim.max(self.value_dim))
+    }
+
+    /// A norm of the residual stream.
+    #[must_use]
+    pub fn norm<'a>(&self, weight: &'a [f32]) -> RmsNorm<'a> {
+        RmsNorm { weight, columns: self.embedding_length, eps: self.rms_eps }
     }
 
     /// What a layer keeps for each token.
@@ -48,7 +62,7 @@ impl DecoderConfig {
         KvShape {
             kv_heads: self.head_count_kv,
             queries_per_head: self.head_count / self.head_count_kv,
-            head_dim: self.head_dim,
+            head_dim: self.head_width(),
             dtype: self.kv_cache_dtype,
         }
     }

@@ -14,7 +14,7 @@ use super::{DecoderConfig, Scratch};
 
 /// Weights of one layer.
 pub struct LayerWeights {
-    /// Norm in front of attention.
+    /// Norm in front of attention, a number for each column of the residual.
     pub attention_norm: Vec<f32>,
     /// Queries, keys and values on top of each other.
     pub qkv: PackedLinear,
@@ -24,7 +24,7 @@ pub struct LayerWeights {
     pub head_norms: Option<HeadNorms>,
     /// Heads back to the residual.
     pub attention_output: PackedLinear,
-    /// Norm in front of the feed-forward.
+    /// Norm in front of the feed-forward, the same.
     pub ffn_norm: Vec<f32>,
     /// What passes through SiLU, and below it what is gated.
     pub ffn_gate_up: PackedLinear,
@@ -53,17 +53,17 @@ impl LayerWeights {
         kv: &mut KvLayer,
         scratch: &mut Scratch,
     ) {
-        let (eps, rows) = (config.rms_eps, scratch.x.rows());
+        let rows = scratch.x.rows();
         let shape = self.qkv.input_shape(rows);
-        rms_norm::<L>(team, &scratch.x, &self.attention_norm, eps, shape, &mut scratch.normed);
+        rms_norm::<L>(team, &scratch.x, config.norm(&self.attention_norm), shape, &mut scratch.normed);
         self.qkv.forward::<L>(team, &scratch.normed, &mut scratch.qkv);
-        let heads = Heads { config, layer: self, angles, qkv: &scratch.qkv };
+        let heads = Heads { config, width: config.head_width(), layer: self, angles, qkv: &scratch.qkv };
         write_kv::<L>(team, batch, heads, kv);
         attend_batch::<L>(team, batch, heads, kv, &mut scratch.attended);
         self.gather_attended::<L>(team, batch, scratch);
         self.attention_output.add_to::<L>(team, &scratch.normed, &mut scratch.x);
         let shape = self.ffn_gate_up.input_shape(rows);
-        rms_norm::<L>(team, &scratch.x, &self.ffn_norm, eps, shape, &mut scratch.normed);
+        rms_norm::<L>(team, &scratch.x, config.norm(&self.ffn_norm), shape, &mut scratch.normed);
         gated::<L>(team, &self.ffn_gate_up, &scratch.normed, self.ffn_down.form(), &mut scratch.hidden);
         self.ffn_down.add_to::<L>(team, &scratch.hidden, &mut scratch.x);
     }
@@ -103,8 +103,7 @@ fn attend_batch<L: Lanes>(team: &Team, batch: &Batch<'_>, heads: Heads<'_>, kv: 
 }
 
 fn write_kv<L: Lanes>(team: &Team, batch: &Batch<'_>, heads: Heads<'_>, kv: &mut KvLayer) {
-    let config = heads.config;
-    let cost = batch.rows.len() * config.kv_width() / 2;
+    let cost = batch.rows.len() * heads.config.head_count_kv * heads.width / 2;
     let extent = |row: &usize| extent_of(batch.rows[*row].page);
     let mut extents = kv.extents_mut();
     let items = batch.by_page.chunk_by(|a, b| extent(a) == extent(b)).flat_map(|rows| {
@@ -112,11 +111,11 @@ fn write_kv<L: Lanes>(team: &Team, batch: &Batch<'_>, heads: Heads<'_>, kv: &mut
         heads.map(move |(head, part)| (head, part, rows))
     });
     team.for_each(cost, items, |(head, mut part, rows)| {
-        with_floats(2 * config.head_dim, |floats| {
+        with_floats(2 * heads.width, |floats| {
             L::vectorise(
                 #[inline(always)]
                 || {
-                    let (key, value) = floats.split_at_mut(config.head_dim);
+                    let (key, value) = floats.split_at_mut(heads.width);
                     for row in rows {
                         heads.key::<L>(*row, head, key);
                         heads.value(*row, head, value);

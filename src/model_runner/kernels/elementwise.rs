@@ -7,15 +7,26 @@ use super::{Activations, Columns, LANES, Lanes, Team};
 /// Rows whose norms one thread computes in one go.
 const NORM_ROWS: usize = 16;
 
+/// A norm over the columns of a row.
+#[derive(Debug, Clone, Copy)]
+pub struct RmsNorm<'a> {
+    /// One number for each column; 0 for those that only fill the row up.
+    pub weight: &'a [f32],
+    /// How many columns count; those behind them are 0, and stay it.
+    pub columns: usize,
+    /// Added to the mean square.
+    pub eps: f32,
+}
+
 /// `x / rms(x) * weight` with `rms(x) = sqrt(mean(x²) + eps)` for each row, as the next product wants it.
 ///
-/// `weight` has one number for each column of `x`; `shape` is what [`PackedLinear::input_shape`] says.
+/// `shape` is what [`PackedLinear::input_shape`] says.
 ///
 /// [`PackedLinear::input_shape`]: super::PackedLinear::input_shape
-pub fn rms_norm<L: Lanes>(team: &Team, x: &Columns, weight: &[f32], eps: f32, shape: Shape, out: &mut Activations) {
-    let weight = weight.as_chunks::<LANES>().0;
+pub fn rms_norm<L: Lanes>(team: &Team, x: &Columns, norm: RmsNorm<'_>, shape: Shape, out: &mut Activations) {
+    let weight = norm.weight.as_chunks::<LANES>().0;
     with_floats(x.rows(), |inverse| {
-        write_inverse_rms::<L>(team, x, weight.len(), eps, inverse);
+        write_inverse_rms::<L>(team, x, norm, inverse);
         out.fill::<L>(
             team,
             shape,
@@ -36,14 +47,15 @@ pub fn rms_norm<L: Lanes>(team: &Team, x: &Columns, weight: &[f32], eps: f32, sh
 }
 
 /// `1 / rms(x)` of each row.
-fn write_inverse_rms<L: Lanes>(team: &Team, x: &Columns, tiles: usize, eps: f32, inverse: &mut [f32]) {
+fn write_inverse_rms<L: Lanes>(team: &Team, x: &Columns, norm: RmsNorm<'_>, inverse: &mut [f32]) {
+    let tiles = norm.weight.len() / LANES;
     let cost = inverse.len() * tiles * LANES;
     team.for_each(cost, inverse.chunks_mut(NORM_ROWS).enumerate(), |(chunk, inverse)| {
         L::vectorise(
             #[inline(always)]
             || {
                 for (row, inverse) in inverse.iter_mut().enumerate() {
-                    *inverse = inverse_rms::<L>(x, chunk * NORM_ROWS + row, tiles, eps);
+                    *inverse = inverse_rms::<L>(x, chunk * NORM_ROWS + row, norm);
                 }
             },
         );
@@ -52,13 +64,13 @@ fn write_inverse_rms<L: Lanes>(team: &Team, x: &Columns, tiles: usize, eps: f32,
 
 /// Column tiles are summed up in order, then the lanes: no sum depends on the batch.
 #[inline(always)]
-fn inverse_rms<L: Lanes>(x: &Columns, row: usize, tiles: usize, eps: f32) -> f32 {
+fn inverse_rms<L: Lanes>(x: &Columns, row: usize, norm: RmsNorm<'_>) -> f32 {
     let mut squares = L::splat(0.0);
-    for tile in 0..tiles {
+    for tile in 0..norm.weight.len() / LANES {
         let x = L::load(&x.tile(tile)[row]);
         squares = L::mul_add(x, x, squares);
     }
-    1.0 / (L::sum(squares) / (tiles * LANES) as f32 + eps).sqrt()
+    1.0 / (L::sum(squares) / norm.columns as f32 + norm.eps).sqrt()
 }
 
 /// `gate * sigmoid(gate) * up`, the SiLU gate of a feed-forward layer.

@@ -65,6 +65,7 @@ mod tests {
     use super::super::activations::copy;
     use super::super::lanes::with_every_backend;
     use super::super::pack::FloatWeights;
+    use super::super::pack::fill::Fills;
     use super::super::{BLOCK, Portable};
     use super::*;
 
@@ -112,7 +113,7 @@ mod tests {
                 std::array::from_fn(|lane| (index % rows) as f32 / 4.0 - (index / rows * LANES + lane) as f32 / 32.0);
         }
         let weights = (0..width * width).map(|at| f32::from(u8::from(at / width == width - 1 - at % width))).collect();
-        let weights = PackedLinear::pack_floats(weights, width, FloatWeights::Keep).unwrap();
+        let weights = PackedLinear::pack_floats(weights, width, Fills::NONE, FloatWeights::Keep).unwrap();
         let bias: Vec<f32> = (0..width).map(|output| output as f32 / 64.0 - 0.5).collect();
         let (mut input, mut out) = (Activations::default(), Activations::default());
         copy::<L>(&team, &x, weights.input_shape(rows), &mut input);

@@ -5,6 +5,7 @@
 //! can tell apart anyway. Layouts: `ggml-common.h` of ggml.
 
 mod blocks;
+pub mod fill;
 
 use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{Device, Error, Result};
@@ -15,6 +16,7 @@ use super::packed::{PackedLinear, Tiles};
 use super::tiles::{ByteTile, Element, FiveTile, FloatTile, NibbleTile, Tile};
 use super::{BLOCK, LANES};
 use blocks::Block;
+use fill::Fills;
 
 /// How many bits a weight needs; the most that a stacked matrix needs are what all its parts get.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,6 +34,15 @@ enum Weights {
     F32(Vec<f32>),
 }
 
+/// One tensor of a stacked matrix.
+#[derive(Clone, Copy)]
+pub struct Part<'a> {
+    /// As the file has it.
+    pub tensor: &'a QTensor,
+    /// What is filled in.
+    pub fills: Fills,
+}
+
 /// What becomes of float weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FloatWeights {
@@ -42,42 +53,55 @@ pub enum FloatWeights {
 }
 
 impl PackedLinear {
-    /// Packs matrices of the same width on top of each other. They share one format: floats if all are floats, otherwise
-    /// as few bits as will do for all.
+    /// Packs matrices of the same width on top of each other, with zeros filled in. They share one format: floats if all
+    /// are floats, otherwise as few bits as will do for all. Weights of few bits are rounded to 8 bits where zeros come
+    /// into the middle of a block.
     ///
     /// # Errors
-    /// A tensor is not a matrix, its width is not that of the first or no multiple of 32.
-    pub fn pack(parts: &[&QTensor]) -> Result<Self> {
-        let inputs = parts.first().map(|part| part.shape().dims2()).transpose()?.map_or(0, |(_, inputs)| inputs);
-        let mut outputs = 0;
-        for part in parts {
-            let (rows, width) = part.shape().dims2()?;
-            if width != inputs {
-                return Err(Error::Msg("matrices of different width cannot be stacked".to_owned()));
-            }
-            outputs += rows;
+    /// A tensor is not a matrix, it does not consist of the parts that are to be filled up, or its width is then not that
+    /// of the first or no multiple of 32.
+    pub fn pack(parts: &[Part<'_>]) -> Result<Self> {
+        let shapes = parts.iter().map(Part::filled_shape).collect::<Result<Vec<_>>>()?;
+        let inputs = shapes.first().map_or(0, |[_, inputs]| *inputs);
+        if shapes.iter().any(|[_, width]| *width != inputs) {
+            return Err(Error::Msg("matrices of different width cannot be stacked".to_owned()));
         }
         check_width(inputs)?;
-        let weights = parts.iter().map(|part| unpack(part)).collect::<Result<Vec<_>>>()?;
-        Ok(Self { inputs, outputs, tiles: stack(weights, inputs) })
+        let weights = parts.iter().map(unpack).collect::<Result<Vec<_>>>()?;
+        Ok(Self { inputs, outputs: shapes.iter().map(|[rows, _]| rows).sum(), tiles: stack(weights, inputs) })
     }
 
-    /// Packs a matrix of floats, row after row.
+    /// Packs a matrix of floats, row after row of `inputs`, with zeros filled in.
     ///
     /// # Errors
-    /// `weights` are not whole rows of `inputs`, or `inputs` is no multiple of 32.
-    pub fn pack_floats(weights: Vec<f32>, inputs: usize, floats: FloatWeights) -> Result<Self> {
-        check_width(inputs)?;
-        if !weights.len().is_multiple_of(inputs) {
+    /// `weights` are not whole rows, they do not consist of the parts that are to be filled up, or a row is then no
+    /// multiple of 32.
+    pub fn pack_floats(weights: Vec<f32>, inputs: usize, fills: Fills, floats: FloatWeights) -> Result<Self> {
+        if inputs == 0 || !weights.len().is_multiple_of(inputs) {
             return Err(Error::Msg(format!("{} weights are not whole rows of {inputs}", weights.len())));
         }
-        let outputs = weights.len() / inputs;
+        let [outputs, width] = filled_shape([weights.len() / inputs, inputs], fills)?;
+        check_width(width)?;
+        let weights = Weights::F32(weights).filled(inputs, fills);
         let weights = match floats {
-            FloatWeights::Keep => Weights::F32(weights),
-            FloatWeights::Round => Weights::F32(weights).rounded(),
+            FloatWeights::Keep => weights,
+            FloatWeights::Round => weights.rounded(),
         };
-        Ok(Self { inputs, outputs, tiles: stack(vec![weights], inputs) })
+        Ok(Self { inputs: width, outputs, tiles: stack(vec![weights], width) })
     }
+}
+
+impl Part<'_> {
+    /// Rows and columns with what is filled in.
+    fn filled_shape(&self) -> Result<[usize; 2]> {
+        let (rows, columns) = self.tensor.shape().dims2()?;
+        filled_shape([rows, columns], self.fills)
+    }
+}
+
+fn filled_shape([rows, columns]: [usize; 2], fills: Fills) -> Result<[usize; 2]> {
+    let shape = fills.rows.filled(rows).and_then(|rows| Ok([rows, fills.columns.filled(columns)?]));
+    shape.map_err(Error::Msg)
 }
 
 fn check_width(inputs: usize) -> Result<()> {
@@ -87,7 +111,18 @@ fn check_width(inputs: usize) -> Result<()> {
     Ok(())
 }
 
-fn unpack(tensor: &QTensor) -> Result<Weights> {
+/// The weights of a tensor with what is filled in.
+fn unpack(part: &Part<'_>) -> Result<Weights> {
+    let (_, width) = part.tensor.shape().dims2()?;
+    let weights = read(part.tensor)?.filled(width, part.fills);
+    match part.tensor.dtype() {
+        GgmlDType::F16 | GgmlDType::BF16 | GgmlDType::F32 => Ok(weights),
+        _ => Ok(weights.rounded()),
+    }
+}
+
+/// The weights of a tensor, in its own format if there are tiles of it, otherwise as floats.
+fn read(tensor: &QTensor) -> Result<Weights> {
     let data = tensor.data()?;
     let quants = |width, blocks| Ok(Weights::Quants(width, blocks));
     match tensor.dtype() {
@@ -101,7 +136,7 @@ fn unpack(tensor: &QTensor) -> Result<Weights> {
         GgmlDType::F16 => Ok(Weights::F16(data.as_chunks().0.iter().copied().map(f16::from_le_bytes).collect())),
         GgmlDType::BF16 => Ok(Weights::BF16(data.as_chunks().0.iter().copied().map(bf16::from_le_bytes).collect())),
         GgmlDType::F32 => Ok(Weights::F32(data.as_chunks().0.iter().copied().map(f32::from_le_bytes).collect())),
-        _ => Ok(Weights::F32(tensor.dequantize(&Device::Cpu)?.flatten_all()?.to_vec1()?).rounded()),
+        _ => Ok(Weights::F32(tensor.dequantize(&Device::Cpu)?.flatten_all()?.to_vec1()?)),
     }
 }
 

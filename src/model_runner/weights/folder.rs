@@ -7,12 +7,10 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::family::Family;
-use super::hparams::heads_fit;
 use super::tensors::Head;
 use super::{LoadError, LoadOptions};
 use crate::io_struct::TokenId;
 use crate::model_runner::decoder::DecoderConfig;
-use crate::model_runner::kernels::BLOCK;
 use rope::RawRope;
 
 mod rope;
@@ -101,15 +99,15 @@ impl Checked {
     fn config(&self, raw: &Raw, options: &LoadOptions) -> Result<DecoderConfig, LoadError> {
         self.refuse_unsupported(raw)?;
         let head_count = raw.num_attention_heads;
-        for (key, value, of) in [
-            ("hidden_size", raw.hidden_size, BLOCK),
-            ("intermediate_size", raw.intermediate_size, BLOCK),
-            ("num_hidden_layers", raw.num_hidden_layers, 1),
-            ("num_attention_heads", head_count, 1),
-            ("max_position_embeddings", raw.max_position_embeddings, 1),
-            ("vocab_size", raw.vocab_size, 1),
+        for (key, value) in [
+            ("hidden_size", raw.hidden_size),
+            ("intermediate_size", raw.intermediate_size),
+            ("num_hidden_layers", raw.num_hidden_layers),
+            ("num_attention_heads", head_count),
+            ("max_position_embeddings", raw.max_position_embeddings),
+            ("vocab_size", raw.vocab_size),
         ] {
-            self.count(key, value, of)?;
+            self.count(key, value)?;
         }
         if !raw.rms_norm_eps.is_finite() || raw.rms_norm_eps < 0.0 {
             return Err(self.bad("rms_norm_eps", format!("is {}", raw.rms_norm_eps)));
@@ -119,9 +117,7 @@ impl Checked {
             return Err(self.bad("num_key_value_heads", format!("{head_count_kv} does not divide {head_count} heads")));
         }
         let head_dim = raw.head_dim.unwrap_or_else(|| self.usual_head_dim(raw));
-        if !heads_fit(head_count, head_dim) {
-            return Err(self.unsupported(format!("{head_count} heads of {head_dim} dimensions")));
-        }
+        self.count("head_dim", head_dim)?;
         let (rope, learnt) = self.rope(raw, head_dim)?;
         Ok(DecoderConfig {
             block_count: raw.num_hidden_layers,
@@ -130,6 +126,7 @@ impl Checked {
             head_count,
             head_count_kv,
             head_dim,
+            value_dim: head_dim,
             rope,
             rms_eps: raw.rms_norm_eps,
             context_length: self.context_length(raw, learnt, options)?,
@@ -181,12 +178,11 @@ impl Checked {
         }
     }
 
-    fn count(&self, key: &str, value: usize, of: usize) -> Result<(), LoadError> {
+    fn count(&self, key: &str, value: usize) -> Result<(), LoadError> {
         // No count in a model comes near 2^32, so what is larger is a mistake, and products of two cannot overflow.
         match u32::try_from(value) {
             Ok(0) => Err(self.bad(key, "is 0".to_owned())),
             Err(_) => Err(self.bad(key, "is not a count below 2^32".to_owned())),
-            Ok(_) if !value.is_multiple_of(of) => Err(self.bad(key, format!("{value} is no multiple of {of}"))),
             Ok(_) => Ok(()),
         }
     }

@@ -8,7 +8,6 @@ use super::{LoadError, LoadOptions, turn_ends};
 use crate::io_struct::TokenId;
 use crate::model_runner::decoder::DecoderConfig;
 use crate::model_runner::decoder::rope::{RopeConfig, RopeScaling, Yarn};
-use crate::model_runner::kernels::{BLOCK, LANES};
 
 /// Base of the rotation where a file does not name one, as in llama.cpp.
 pub(super) const DEFAULT_ROPE_BASE: f32 = 10_000.0;
@@ -33,12 +32,19 @@ struct Hparams<'a> {
     architecture: &'a str,
 }
 
+/// The heads of keys and values, and how wide any head is.
+struct Heads {
+    head_count_kv: usize,
+    head_dim: usize,
+    value_dim: usize,
+}
+
 impl Hparams<'_> {
     fn config(&self, family: Family, options: &LoadOptions) -> Result<DecoderConfig, LoadError> {
         self.refuse_unsupported()?;
         let head_count = self.positive("attention.head_count")?;
-        let embedding_length = self.multiple("embedding_length", BLOCK)?;
-        let (head_count_kv, head_dim) = self.heads(head_count, embedding_length)?;
+        let embedding_length = self.positive("embedding_length")?;
+        let Heads { head_count_kv, head_dim, value_dim } = self.heads(head_count, embedding_length)?;
         let rms_eps = self.required_float("attention.layer_norm_rms_epsilon")?;
         if rms_eps < 0.0 {
             return Err(self.bad("attention.layer_norm_rms_epsilon", format!("{rms_eps} is negative")));
@@ -46,10 +52,11 @@ impl Hparams<'_> {
         Ok(DecoderConfig {
             block_count: self.positive("block_count")?,
             embedding_length,
-            feed_forward_length: self.multiple("feed_forward_length", BLOCK)?,
+            feed_forward_length: self.positive("feed_forward_length")?,
             head_count,
             head_count_kv,
             head_dim,
+            value_dim,
             rope: self.rope(family, head_dim)?,
             rms_eps,
             context_length: self.context_length(options)?,
@@ -117,22 +124,19 @@ impl Hparams<'_> {
         if factor < 1.0 { Err(self.bad(key, format!("{factor} is below 1"))) } else { Ok(factor) }
     }
 
-    fn heads(&self, head_count: usize, embedding_length: usize) -> Result<(usize, usize), LoadError> {
+    fn heads(&self, head_count: usize, embedding_length: usize) -> Result<Heads, LoadError> {
         let kv_key = "attention.head_count_kv";
         let head_count_kv = self.integer(kv_key)?.unwrap_or(head_count);
         if head_count_kv == 0 || !head_count.is_multiple_of(head_count_kv) {
             return Err(self.bad(kv_key, format!("{head_count_kv} does not divide {head_count} heads")));
         }
         let head_dim = self.integer("attention.key_length")?.unwrap_or(embedding_length / head_count);
-        let value_length = self.integer("attention.value_length")?.unwrap_or(head_dim);
-        if value_length != head_dim {
-            let feature = format!("keys of {head_dim} and values of {value_length} dimensions");
-            return Err(self.file.unsupported(feature));
+        let value_dim = self.integer("attention.value_length")?.unwrap_or(head_dim);
+        if head_dim == 0 || value_dim == 0 {
+            let dimensions = format!("{head_dim} dimensions, and values of {value_dim}");
+            return Err(self.file.unsupported(format!("{head_count} heads of {dimensions}")));
         }
-        if !heads_fit(head_count, head_dim) {
-            return Err(self.file.unsupported(format!("{head_count} heads of {head_dim} dimensions")));
-        }
-        Ok((head_count_kv, head_dim))
+        Ok(Heads { head_count_kv, head_dim, value_dim })
     }
 
     /// No more than a sliding window, if there is one: up to there, it hides nothing.
@@ -155,11 +159,6 @@ impl Hparams<'_> {
         }
     }
 
-    fn multiple(&self, key: &str, of: usize) -> Result<usize, LoadError> {
-        let value = self.positive(key)?;
-        if value.is_multiple_of(of) { Ok(value) } else { Err(self.bad(key, format!("{value} is no multiple of {of}"))) }
-    }
-
     fn integer(&self, key: &str) -> Result<Option<usize>, LoadError> {
         self.file.integer(&self.key(key))
     }
@@ -179,11 +178,6 @@ impl Hparams<'_> {
     fn bad(&self, key: &str, message: String) -> LoadError {
         self.file.bad_metadata(&self.key(key), message)
     }
-}
-
-/// Whether the kernels can run so many heads of such a width.
-pub(super) fn heads_fit(head_count: usize, head_dim: usize) -> bool {
-    head_dim > 0 && head_dim.is_multiple_of(LANES) && (head_dim * head_count).is_multiple_of(BLOCK)
 }
 
 /// What the model is called, or else the name of its file.

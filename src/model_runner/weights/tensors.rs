@@ -11,6 +11,8 @@ use super::gguf::{GgufFile, plain};
 use super::safetensors::Shards;
 use crate::model_runner::decoder::{DecoderConfig, DecoderWeights, HeadNorms, LayerWeights};
 use crate::model_runner::kernels::PackedLinear;
+use crate::model_runner::kernels::pack::Part;
+use crate::model_runner::kernels::pack::fill::{Fill, Fills};
 
 /// A file, or several, with tensors under names.
 pub(super) trait TensorFile {
@@ -139,6 +141,48 @@ fn weight(name: &str) -> String {
     format!("{name}.weight")
 }
 
+/// One side of a tensor.
+#[derive(Clone, Copy)]
+struct Side {
+    parts: usize,
+    /// Length of each, and how it is filled up.
+    fill: Fill,
+}
+
+impl Side {
+    /// As the file has it.
+    fn len(self) -> usize {
+        self.parts * self.fill.of
+    }
+}
+
+/// The sides of a decoder's tensors.
+#[derive(Clone, Copy)]
+struct Sides {
+    residual: Side,
+    feed_forward: Side,
+    queries: Side,
+    keys: Side,
+    values: Side,
+    /// What attention makes of the values: for each head of the queries as much as of theirs.
+    attended: Side,
+}
+
+impl Sides {
+    fn of(config: &DecoderConfig) -> Self {
+        let whole = |length: usize| Side { parts: 1, fill: Fill::to_blocks(length) };
+        let heads = |parts: usize, of: usize| Side { parts, fill: Fill { of, to: config.head_width() } };
+        Self {
+            residual: whole(config.embedding_length),
+            feed_forward: whole(config.feed_forward_length),
+            queries: heads(config.head_count, config.head_dim),
+            keys: heads(config.head_count_kv, config.head_dim),
+            values: heads(config.head_count_kv, config.value_dim),
+            attended: heads(config.head_count, config.value_dim),
+        }
+    }
+}
+
 struct Reader<'a> {
     file: &'a mut dyn TensorFile,
     names: &'static Names,
@@ -148,59 +192,64 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn decoder(&mut self, config: &DecoderConfig, vocab_size: usize, head: Head) -> Result<DecoderWeights, LoadError> {
-        let (width, names) = (config.embedding_length, self.names);
-        let embedding = self.matrix(&weight(names.embedding), [vocab_size, width])?;
+        let (sides, names) = (Sides::of(config), self.names);
+        let vocab = Side { parts: vocab_size, fill: Fill::NONE };
+        let embedding = self.matrix(&weight(names.embedding), [vocab, sides.residual])?;
         let own = weight(names.head);
         let head = match head {
             Head::Tied => None,
             Head::Either if self.file.shape(&own).is_none() => None,
-            Head::Own | Head::Either => Some(self.matrix(&own, [vocab_size, width])?),
+            Head::Own | Head::Either => Some(self.matrix(&own, [vocab, sides.residual])?),
         };
-        let norm = self.vector(&weight(names.norm), width)?;
-        let layers = (0..config.block_count).map(|layer| self.layer(config, layer)).collect::<Result<_, _>>()?;
+        let norm = self.vector(&weight(names.norm), sides.residual)?;
+        let layers = (0..config.block_count).map(|layer| self.layer(&sides, layer)).collect::<Result<_, _>>()?;
         Ok(DecoderWeights { embedding, head, norm, layers })
     }
 
-    fn layer(&mut self, config: &DecoderConfig, layer: usize) -> Result<LayerWeights, LoadError> {
+    fn layer(&mut self, sides: &Sides, layer: usize) -> Result<LayerWeights, LoadError> {
         let names = self.names;
         let name = |part: &str| weight(&format!("{}.{layer}.{part}", names.layer));
-        let (width, ffn) = (config.embedding_length, config.feed_forward_length);
-        let (queries, kv) = (config.query_width(), config.kv_width());
+        let Sides { residual, feed_forward, queries, keys, values, attended } = *sides;
         Ok(LayerWeights {
-            attention_norm: self.vector(&name(names.attention_norm), width)?,
+            attention_norm: self.vector(&name(names.attention_norm), residual)?,
             qkv: self.stacked(&[
-                (name(names.query), [queries, width]),
-                (name(names.key), [kv, width]),
-                (name(names.value), [kv, width]),
+                (name(names.query), [queries, residual]),
+                (name(names.key), [keys, residual]),
+                (name(names.value), [values, residual]),
             ])?,
-            qkv_bias: self.bias(config, layer)?,
-            head_norms: self.head_norms(config, layer)?,
-            attention_output: self.matrix(&name(names.attention_output), [width, queries])?,
-            ffn_norm: self.vector(&name(names.ffn_norm), width)?,
-            ffn_gate_up: self.stacked(&[(name(names.ffn_gate), [ffn, width]), (name(names.ffn_up), [ffn, width])])?,
-            ffn_down: self.matrix(&name(names.ffn_down), [width, ffn])?,
+            qkv_bias: self.bias(sides, layer)?,
+            head_norms: self.head_norms(sides, layer)?,
+            attention_output: self.matrix(&name(names.attention_output), [residual, attended])?,
+            ffn_norm: self.vector(&name(names.ffn_norm), residual)?,
+            ffn_gate_up: self.stacked(&[
+                (name(names.ffn_gate), [feed_forward, residual]),
+                (name(names.ffn_up), [feed_forward, residual]),
+            ])?,
+            ffn_down: self.matrix(&name(names.ffn_down), [residual, feed_forward])?,
         })
     }
 
     /// Of queries, keys and values: all three or none.
-    fn bias(&mut self, config: &DecoderConfig, layer: usize) -> Result<Option<Vec<f32>>, LoadError> {
+    fn bias(&mut self, sides: &Sides, layer: usize) -> Result<Option<Vec<f32>>, LoadError> {
         let name = |part: &str| format!("{}.{layer}.{part}.bias", self.names.layer);
         let names = [self.names.query, self.names.key, self.names.value].map(name);
         if !self.family.has_bias() && names.iter().all(|name| self.file.shape(name).is_none()) {
             return Ok(None);
         }
-        let widths = [config.query_width(), config.kv_width(), config.kv_width()];
-        let parts = names.iter().zip(widths).map(|(name, width)| self.vector(name, width));
+        let sides = [sides.queries, sides.keys, sides.values];
+        let parts = names.iter().zip(sides).map(|(name, side)| self.vector(name, side));
         Ok(Some(parts.collect::<Result<Vec<_>, _>>()?.concat()))
     }
 
-    fn head_norms(&mut self, config: &DecoderConfig, layer: usize) -> Result<Option<HeadNorms>, LoadError> {
+    /// Nothing is filled in: a norm counts the columns of a head by its weights.
+    fn head_norms(&mut self, sides: &Sides, layer: usize) -> Result<Option<HeadNorms>, LoadError> {
         if !self.family.has_head_norms() {
             return Ok(None);
         }
         let name = |part: &str| weight(&format!("{}.{layer}.{part}", self.names.layer));
         let [query, key] = [self.names.query_norm, self.names.key_norm].map(name);
-        Ok(Some(HeadNorms { query: self.vector(&query, config.head_dim)?, key: self.vector(&key, config.head_dim)? }))
+        let head = Side { parts: sides.keys.fill.of, fill: Fill::NONE };
+        Ok(Some(HeadNorms { query: self.vector(&query, head)?, key: self.vector(&key, head)? }))
     }
 
     fn rows_of(&self, name: &str) -> Result<usize, LoadError> {
@@ -216,21 +265,25 @@ impl Reader<'_> {
         self.file.read(name, shape)
     }
 
-    fn matrix(&mut self, name: &str, shape: [usize; 2]) -> Result<PackedLinear, LoadError> {
+    fn matrix(&mut self, name: &str, shape: [Side; 2]) -> Result<PackedLinear, LoadError> {
         self.stacked(&[(name.to_owned(), shape)])
     }
 
-    fn stacked(&mut self, parts: &[(String, [usize; 2])]) -> Result<PackedLinear, LoadError> {
-        let tensors =
-            parts.iter().map(|(name, shape)| self.tensor(name, shape)).collect::<Result<Vec<_>, LoadError>>()?;
-        let packed = PackedLinear::pack(&tensors.iter().collect::<Vec<_>>());
+    fn stacked(&mut self, parts: &[(String, [Side; 2])]) -> Result<PackedLinear, LoadError> {
+        let tensors = parts.iter().map(|(name, shape)| self.tensor(name, &shape.map(Side::len)));
+        let tensors = tensors.collect::<Result<Vec<_>, LoadError>>()?;
+        let filled = tensors.iter().zip(parts).map(|(tensor, (_, [rows, columns]))| {
+            let fills = Fills { rows: rows.fill, columns: columns.fill };
+            Part { tensor, fills }
+        });
+        let packed = PackedLinear::pack(&filled.collect::<Vec<_>>());
         packed.map_err(|error| self.file.bad(&parts[0].0, plain(error)))
     }
 
-    fn vector(&mut self, name: &str, len: usize) -> Result<Vec<f32>, LoadError> {
-        let tensor = self.tensor(name, &[len])?;
+    fn vector(&mut self, name: &str, side: Side) -> Result<Vec<f32>, LoadError> {
+        let tensor = self.tensor(name, &[side.len()])?;
         let values = tensor.dequantize(&Device::Cpu).and_then(|tensor| tensor.to_vec1::<f32>());
-        values.map_err(|error| self.file.bad(name, plain(error)))
+        values.map(|values| side.fill.vector(values)).map_err(|error| self.file.bad(name, plain(error)))
     }
 
     /// Llama 3.1 and later stretch the rotation by a factor for each frequency.
@@ -238,7 +291,7 @@ impl Reader<'_> {
         if self.file.shape(ROPE_FACTORS).is_none() {
             return Ok(None);
         }
-        let factors = self.vector(ROPE_FACTORS, config.rope.dim / 2)?;
+        let factors = self.vector(ROPE_FACTORS, Side { parts: config.rope.dim / 2, fill: Fill::NONE })?;
         if factors.iter().all(|factor| factor.is_finite() && *factor > 0.0) {
             Ok(Some(factors))
         } else {

@@ -30,6 +30,8 @@ LLAMA3 = dict(
 )
 LINEAR = dict(rope_type="linear", rope_theta=10000.0, factor=4.0)
 YARN = dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=64)
+# No width is a multiple of 16.
+ODD = dict(hidden_size=45, intermediate_size=77, num_attention_heads=3, num_key_value_heads=1, head_dim=12)
 FAMILIES = {
     "llama": (LlamaConfig(**SIZES, tie_word_embeddings=True), torch.float16),
     "llama3": (LlamaConfig(**SIZES, rope_parameters=LLAMA3, tie_word_embeddings=False), torch.float32),
@@ -43,6 +45,14 @@ FAMILIES = {
     "qwen2": (Qwen2Config(**SIZES, tie_word_embeddings=True), torch.float32),
     "qwen3": (Qwen3Config(**SIZES, head_dim=48, tie_word_embeddings=False), torch.float32),
     "qwen3_yarn": (Qwen3Config(**SIZES, head_dim=32, rope_parameters=YARN, tie_word_embeddings=True), torch.float32),
+    "llama_odd": (LlamaConfig(**SIZES | ODD, tie_word_embeddings=False), torch.float32),
+    "qwen2_odd": (
+        Qwen2Config(**SIZES | dict(hidden_size=44, num_attention_heads=2, num_key_value_heads=1), tie_word_embeddings=True),
+        torch.float16,
+    ),
+    "qwen3_odd": (
+        Qwen3Config(**SIZES | ODD | dict(num_key_value_heads=3, head_dim=20), tie_word_embeddings=False), torch.bfloat16,
+    ),
 }
 # In several files.
 SHARDED = {"llama3"}

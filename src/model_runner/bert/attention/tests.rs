@@ -7,7 +7,8 @@ use super::*;
 use crate::model_runner::kernels::Portable;
 use crate::model_runner::kernels::lanes::with_every_backend;
 
-const SHAPE: Attention = Attention { heads: 3, head_dim: 32 };
+/// Scores are scaled by the dimensions that count, which are not all columns.
+const SHAPE: Attention = Attention { heads: 3, width: 32, head_dim: 27 };
 
 fn values(columns: &Columns, row: usize, column: usize, width: usize) -> Vec<f32> {
     let mut values = vec![0.0; width];
@@ -17,17 +18,17 @@ fn values(columns: &Columns, row: usize, column: usize, width: usize) -> Vec<f32
 
 /// One row of one head, in double precision.
 fn naive(qkv: &Columns, bias: &[f32], sequence: Sequence, row: usize, head: usize) -> Vec<f64> {
-    let width = SHAPE.heads * SHAPE.head_dim;
+    let width = SHAPE.heads * SHAPE.width;
     let part = |part: usize, row: usize| -> Vec<f64> {
-        let column = part * width + head * SHAPE.head_dim;
-        let biased = values(qkv, row, column, SHAPE.head_dim).into_iter().zip(&bias[column..]);
+        let column = part * width + head * SHAPE.width;
+        let biased = values(qkv, row, column, SHAPE.width).into_iter().zip(&bias[column..]);
         biased.map(|(value, bias)| f64::from(value) + f64::from(*bias)).collect()
     };
     let query = part(0, row);
     let score = |key: usize| -> f64 { part(1, key).iter().zip(&query).map(|(key, query)| key * query).sum() };
     let weights: Vec<f64> = sequence.range().map(|key| (score(key) / (SHAPE.head_dim as f64).sqrt()).exp()).collect();
     let sum: f64 = weights.iter().sum();
-    let mut blended = vec![0.0; SHAPE.head_dim];
+    let mut blended = vec![0.0; SHAPE.width];
     for (key, weight) in sequence.range().zip(weights) {
         for (to, value) in blended.iter_mut().zip(part(2, key)) {
             *to += weight / sum * value;
@@ -44,7 +45,7 @@ fn attended<L: Lanes>(team: &Team, sequences: &[Sequence], qkv: &Columns, bias: 
 
 fn check<L: Lanes>() {
     let mut random = StdRng::seed_from_u64(3);
-    let width = SHAPE.heads * SHAPE.head_dim;
+    let width = SHAPE.heads * SHAPE.width;
     let mut sequences = Vec::new();
     let mut rows = 0;
     for len in [1, 2, 7, 8, 9, 15, 16, 17, 40, 1] {
@@ -59,7 +60,7 @@ fn check<L: Lanes>() {
     for sequence in &sequences {
         for row in sequence.range() {
             for head in 0..SHAPE.heads {
-                let got = values(&out, row, head * SHAPE.head_dim, SHAPE.head_dim);
+                let got = values(&out, row, head * SHAPE.width, SHAPE.width);
                 for (got, exact) in got.into_iter().zip(naive(&qkv, &bias, *sequence, row, head)) {
                     assert!((f64::from(got) - exact).abs() < 2e-5, "row {row}, head {head}: {got}, not {exact}");
                 }
@@ -81,7 +82,7 @@ fn each_token_sees_its_own_text_and_all_of_it() {
 /// Scores far apart: the largest takes all, and nothing overflows.
 fn check_extremes<L: Lanes>() {
     let mut qkv = Columns::default();
-    let width = SHAPE.heads * SHAPE.head_dim;
+    let width = SHAPE.heads * SHAPE.width;
     qkv.reshape(20, 3 * width);
     let tiles = 3 * width / LANES;
     for tile in 0..tiles {

@@ -42,6 +42,9 @@ fn six_bits(packed: &[u8], sub_block: usize) -> [u8; 2] {
 }
 
 impl Block {
+    /// Nothing but zeros, in every format.
+    pub(super) const ZERO: Self = Self { quants: [0; BLOCK], scale: f16::ZERO, min: f16::ZERO };
+
     pub(super) fn from_q4_0(bytes: &[u8; 18]) -> Self {
         let scale = half_at(bytes, 0);
         Self { quants: nibbles(&bytes[2..]), scale, min: offset(scale, 8.0) }
