@@ -12,6 +12,8 @@ mod families;
 mod formats;
 #[path = "parity/llama_cpp.rs"]
 mod llama_cpp;
+#[path = "parity/plain.rs"]
+mod plain;
 #[path = "parity/prefix_cache.rs"]
 mod prefix_cache;
 #[path = "parity/prompts.rs"]
@@ -20,6 +22,8 @@ mod prompts;
 mod refusals;
 #[path = "parity/tiny.rs"]
 mod tiny;
+#[path = "parity/widths.rs"]
+mod widths;
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! A BERT of a few thousand random weights against transformers.
+//! BERTs of a few thousand random weights against transformers.
 
 use std::fs;
 
@@ -23,23 +23,27 @@ struct Golden {
 /// One vector of a golden.
 type Vector = fn(&Golden) -> &[f32];
 
-fn read() -> Vec<Golden> {
-    let text = fs::read_to_string(goldens().join("tiny/goldens.json")).expect("the goldens are here");
+fn read(model: &str) -> Vec<Golden> {
+    let text = fs::read_to_string(goldens().join(model).join("goldens.json")).expect("the goldens are here");
     serde_json::from_str(&text).expect("the script has written them")
 }
 
 /// A copy of the model that can be changed.
 pub(crate) fn copy() -> TempDir {
+    copy_of("tiny")
+}
+
+fn copy_of(model: &str) -> TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     for name in ["config.json", "model.safetensors", "tokenizer.json"] {
-        fs::copy(goldens().join("tiny").join(name), folder.path().join(name)).expect("the model is here");
+        fs::copy(goldens().join(model).join(name), folder.path().join(name)).expect("the model is here");
     }
     folder
 }
 
 /// A copy with the files of sentence-transformers.
-fn pooling(mode: &str) -> TempDir {
-    let folder = copy();
+fn pooling(model: &str, mode: &str) -> TempDir {
+    let folder = copy_of(model);
     let modules = json!([{"path": "", "type": "a.Transformer"}, {"path": "1_Pooling", "type": "a.Pooling"}]);
     fs::write(folder.path().join("modules.json"), modules.to_string()).expect("a file");
     fs::create_dir(folder.path().join("1_Pooling")).expect("a folder");
@@ -48,23 +52,38 @@ fn pooling(mode: &str) -> TempDir {
     folder
 }
 
-#[test]
-fn hidden_states_are_those_of_transformers() {
-    let goldens = read();
+/// Compares the vectors of all texts with those of transformers, and with the same texts alone.
+fn check(model: &str, precision: Precision, is_close: fn(&[f32], &[f32]) -> bool) {
+    let goldens = read(model);
     let texts: Vec<Vec<TokenId>> =
         goldens.iter().map(|golden| golden.ids.iter().copied().map(TokenId).collect()).collect();
     let modes: [(&str, Vector); 3] =
         [("mean", |golden| &golden.mean), ("cls", |golden| &golden.cls), ("max", |golden| &golden.max)];
     for (mode, theirs) in modes {
-        let mut runner = runner(pooling(mode).path(), Precision::F32);
+        let mut runner = runner(pooling(model, mode).path(), precision);
         let ours = embed(&mut *runner, &texts);
         for (ours, golden) in ours.iter().zip(&goldens) {
-            for (ours, theirs) in ours.iter().zip(theirs(golden)) {
-                assert!((ours - theirs).abs() < 1e-4, "{mode}, {} tokens: {ours}, not {theirs}", golden.ids.len());
-            }
+            let (theirs, tokens) = (theirs(golden), golden.ids.len());
+            assert_eq!(ours.len(), theirs.len(), "{model}, {mode}");
+            assert!(is_close(ours, theirs), "{model}, {mode}, {tokens} tokens: {ours:?}, not {theirs:?}");
         }
-        assert!(embed_alone(&mut *runner, &texts) == ours, "{mode}: not the same alone");
+        assert!(embed_alone(&mut *runner, &texts) == ours, "{model}, {mode}: not the same alone");
     }
+}
+
+#[test]
+fn hidden_states_are_those_of_transformers() {
+    for model in ["tiny", "odd"] {
+        check(model, Precision::F32, |a, b| a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-4));
+    }
+}
+
+#[test]
+fn bytes_come_close_at_any_width() {
+    check("odd", Precision::Int8, |a, b| {
+        let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f32>();
+        dot(a, b) / (dot(a, a) * dot(b, b)).sqrt() > 0.995
+    });
 }
 
 #[test]

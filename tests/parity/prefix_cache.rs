@@ -1,6 +1,7 @@
 //! Below a scheduler, a prompt that is taken from the prefix cache goes on, to the last bit, as one that is computed.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,9 +9,11 @@ use candle_core::quantized::GgmlDType;
 use radiosonde::config::SchedulePolicy;
 use radiosonde::drills::Drills;
 use radiosonde::io_struct::{
-    EngineOutput, Envelope, FromEngine, HttpWorkerIpc, LogprobsWanted, Purpose, Rid, SamplingParams, ToEngine, TokenId,
-    TokenIdOutput, TokenizedGenerateReqInput,
+    EngineOutput, Envelope, FromEngine, HttpWorkerIpc, KvCacheDtype, LogprobsWanted, Purpose, Rid, SamplingParams,
+    ToEngine, TokenId, TokenIdOutput, TokenizedGenerateReqInput,
 };
+use radiosonde::model_runner::ModelRunner;
+use radiosonde::model_runner::weights::{LoadOptions, load};
 use radiosonde::scheduler::outbox::Outbox;
 use radiosonde::scheduler::schedule_policy::Priorities;
 use radiosonde::scheduler::{Inbox, PrefixCache, Scheduler, SchedulerConfig, SchedulerInput, Turn};
@@ -18,8 +21,9 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 
-use crate::runner;
+use crate::options;
 use crate::tiny::{Tiny, VOCAB};
+use crate::widths::ODD;
 
 #[derive(Default)]
 struct Arrivals(VecDeque<SchedulerInput>);
@@ -73,8 +77,12 @@ fn requests(random: &mut StdRng) -> Vec<TokenizedGenerateReqInput> {
 type Answers = BTreeMap<String, Vec<(TokenId, u32)>>;
 
 /// Serves `requests` and returns the answers and how many prompt tokens were not computed.
-fn serve(path: &std::path::Path, config: SchedulerConfig, requests: &[TokenizedGenerateReqInput]) -> (Answers, u32) {
-    let mut scheduler = Scheduler::new(runner(path, 2), config, Arc::default(), Drills::default());
+fn serve(
+    runner: Box<dyn ModelRunner>,
+    config: SchedulerConfig,
+    requests: &[TokenizedGenerateReqInput],
+) -> (Answers, u32) {
+    let mut scheduler = Scheduler::new(runner, config, Arc::default(), Drills::default());
     let message = |request: &TokenizedGenerateReqInput| {
         let envelope = Envelope::now(ToEngine::Generate(Box::new(request.clone())));
         SchedulerInput::Message(HttpWorkerIpc::new("test"), Box::new(envelope))
@@ -92,9 +100,19 @@ fn serve(path: &std::path::Path, config: SchedulerConfig, requests: &[TokenizedG
 
 #[test]
 fn cached_is_computed_to_the_last_bit() {
+    check(&Tiny::new(GgmlDType::Q4_1), KvCacheDtype::F16, 0..6);
+}
+
+#[test]
+fn of_any_width() {
+    check(&Tiny::of(ODD, GgmlDType::F16), KvCacheDtype::Int8, 6..9);
+}
+
+fn check(model: &Tiny, kv_cache_dtype: KvCacheDtype, seeds: Range<u64>) {
     let file = tempfile::NamedTempFile::new().expect("a place for a file");
-    std::fs::write(file.path(), Tiny::new(GgmlDType::Q4_1).bytes()).expect("a small file");
-    for seed in 0..6 {
+    std::fs::write(file.path(), model.bytes()).expect("a small file");
+    let runner = || load(file.path(), &LoadOptions { kv_cache_dtype, ..options(2) }).expect("a sound file");
+    for seed in seeds {
         let mut random = StdRng::seed_from_u64(seed);
         let requests = requests(&mut random);
         let plain = SchedulerConfig {
@@ -108,7 +126,7 @@ fn cached_is_computed_to_the_last_bit() {
             max_queued_requests: 100,
             max_total_tokens: 1024,
         };
-        let (expected, none) = serve(file.path(), plain, &requests);
+        let (expected, none) = serve(runner(), plain, &requests);
         assert_eq!((expected.len(), none), (requests.len(), 0));
         let mixed = SchedulerConfig {
             chunked_prefill_size: random.random_range(1..100),
@@ -119,7 +137,7 @@ fn cached_is_computed_to_the_last_bit() {
             max_total_tokens: random.random_range(16..40) * 16, // requests are retracted, and what is kept makes room
             ..plain
         };
-        let (got, cached) = serve(file.path(), mixed, &requests);
+        let (got, cached) = serve(runner(), mixed, &requests);
         assert!(cached > 0, "seed {seed}: they begin alike");
         assert_eq!(got, expected, "seed {seed}: {mixed:?}");
     }

@@ -207,10 +207,6 @@ fn models_that_do_not_fit() {
         &expect!["FILE: metadata llama.attention.head_count_kv: 3 does not divide 4 heads"],
     );
     check(
-        &tiny().set("llama.attention.head_count", Value::U32(512)).bytes(),
-        &expect!["FILE needs 512 heads of 0 dimensions, which is not supported"],
-    );
-    check(
         &tiny().set("llama.embedding_length", Value::U64(1 << 40)).bytes(),
         &expect!["FILE: metadata llama.embedding_length: is not a count below 2^32"],
     );
@@ -259,6 +255,26 @@ fn models_that_do_not_fit() {
     std::fs::write(&path, tiny().bytes()).expect("a small file");
     assert!(matches!(load(&path, &vast), Err(LoadError::KvPool { needed: 4_398_046_511_104, .. })));
     check_with(&long, &tiny().bytes(), &expect!["a context length of 513 was asked for, FILE has 512"]);
+}
+
+#[test]
+fn heads_and_rows_that_are_not_those_of_the_tensors() {
+    check(
+        &tiny().set("llama.attention.head_count", Value::U32(512)).bytes(),
+        &expect!["FILE needs 512 heads of 0 dimensions, and values of 0, which is not supported"],
+    );
+    check(
+        &tiny().set("llama.attention.value_length", Value::U32(0)).bytes(),
+        &expect!["FILE needs 4 heads of 64 dimensions, and values of 0, which is not supported"],
+    );
+    check(
+        &tiny().set("llama.attention.value_length", Value::U32(48)).bytes(),
+        &expect!["FILE: tensor blk.0.attn_v.weight: has the shape [128, 256], expected [96, 256]"],
+    );
+    check(
+        &tiny().set("llama.feed_forward_length", Value::U32(500)).bytes(),
+        &expect!["FILE: tensor blk.0.ffn_gate.weight: has the shape [512, 256], expected [500, 256]"],
+    );
 }
 
 #[test]

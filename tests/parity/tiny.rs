@@ -13,13 +13,38 @@ use rand::{Rng, SeedableRng};
 pub(crate) const WIDTH: usize = 256;
 /// No multiple of 16.
 pub(crate) const VOCAB: usize = 100;
-const LAYERS: usize = 2;
-const HEADS: usize = 4;
-const KV_HEADS: usize = 2;
-const FFN: usize = 512;
+pub(crate) const LAYERS: usize = 2;
+
+/// Base of the rotation.
+pub(crate) const ROPE_BASE: f32 = 10_000.0;
+
+/// Added to the mean square in a norm.
+pub(crate) const EPS: f32 = 1e-5;
+
+/// What a model is made of.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sizes {
+    pub(crate) width: usize,
+    pub(crate) ffn: usize,
+    pub(crate) heads: usize,
+    pub(crate) kv_heads: usize,
+    /// Of a head of queries or keys.
+    pub(crate) key_dim: usize,
+    /// Of a head of values.
+    pub(crate) value_dim: usize,
+    /// Of a head's dimensions, those that are rotated.
+    pub(crate) rope_dim: usize,
+}
+
+impl Sizes {
+    /// Each as the kernels like it.
+    pub(crate) const USUAL: Self =
+        Self { width: WIDTH, ffn: 512, heads: 4, kv_heads: 2, key_dim: 64, value_dim: 64, rope_dim: 64 };
+}
 
 /// A model as parts, to be changed before it is written.
 pub(crate) struct Tiny {
+    pub(crate) sizes: Sizes,
     pub(crate) metadata: BTreeMap<String, Value>,
     pub(crate) tensors: BTreeMap<String, QTensor>,
 }
@@ -27,29 +52,35 @@ pub(crate) struct Tiny {
 impl Tiny {
     /// Its matrices in the format `dtype`, always the same weights.
     pub(crate) fn new(dtype: GgmlDType) -> Self {
-        let (mut random, kv) = (StdRng::seed_from_u64(7), WIDTH / HEADS * KV_HEADS);
+        Self::of(Sizes::USUAL, dtype)
+    }
+
+    /// The same of other sizes.
+    pub(crate) fn of(sizes: Sizes, dtype: GgmlDType) -> Self {
+        let Sizes { width, ffn, heads, kv_heads, key_dim, value_dim, .. } = sizes;
+        let (mut random, spread) = (StdRng::seed_from_u64(7), 1.6 / (width as f32).sqrt());
         let mut tensors = BTreeMap::new();
         let mut add = |name: String, shape: &[usize], dtype| {
-            let scale = if shape.len() == 1 { 1.0 } else { 0.1 };
+            let scale = if shape.len() == 1 { 1.0 } else { spread };
             let values: Vec<f32> = (0..shape.iter().product()).map(|_| random.random_range(-scale..scale)).collect();
             let tensor = Tensor::from_vec(values, shape, &Device::Cpu).expect("the shape fits");
             tensors.insert(name, QTensor::quantize(&tensor, dtype).expect("a known format"));
         };
-        add("token_embd.weight".to_owned(), &[VOCAB, WIDTH], dtype);
-        add("output_norm.weight".to_owned(), &[WIDTH], GgmlDType::F32);
+        add("token_embd.weight".to_owned(), &[VOCAB, width], dtype);
+        add("output_norm.weight".to_owned(), &[width], GgmlDType::F32);
         for layer in 0..LAYERS {
             let name = |part: &str| format!("blk.{layer}.{part}.weight");
-            add(name("attn_norm"), &[WIDTH], GgmlDType::F32);
-            add(name("attn_q"), &[WIDTH, WIDTH], dtype);
-            add(name("attn_k"), &[kv, WIDTH], dtype);
-            add(name("attn_v"), &[kv, WIDTH], dtype);
-            add(name("attn_output"), &[WIDTH, WIDTH], dtype);
-            add(name("ffn_norm"), &[WIDTH], GgmlDType::F32);
-            add(name("ffn_gate"), &[FFN, WIDTH], dtype);
-            add(name("ffn_up"), &[FFN, WIDTH], dtype);
-            add(name("ffn_down"), &[WIDTH, FFN], dtype);
+            add(name("attn_norm"), &[width], GgmlDType::F32);
+            add(name("attn_q"), &[heads * key_dim, width], dtype);
+            add(name("attn_k"), &[kv_heads * key_dim, width], dtype);
+            add(name("attn_v"), &[kv_heads * value_dim, width], dtype);
+            add(name("attn_output"), &[width, heads * value_dim], dtype);
+            add(name("ffn_norm"), &[width], GgmlDType::F32);
+            add(name("ffn_gate"), &[ffn, width], dtype);
+            add(name("ffn_up"), &[ffn, width], dtype);
+            add(name("ffn_down"), &[width, ffn], dtype);
         }
-        Self { metadata: metadata(), tensors }
+        Self { sizes, metadata: metadata(sizes), tensors }
     }
 
     /// Sets a key of the metadata.
@@ -87,25 +118,28 @@ impl Tiny {
     }
 }
 
-fn metadata() -> BTreeMap<String, Value> {
+fn metadata(sizes: Sizes) -> BTreeMap<String, Value> {
+    let Sizes { width, ffn, heads, kv_heads, key_dim, value_dim, rope_dim } = sizes;
     let count = |count: usize| Value::U32(u32::try_from(count).expect("a tiny model"));
-    [
+    // Files of usual sizes leave them out.
+    let lengths = [("llama.attention.key_length", count(key_dim)), ("llama.attention.value_length", count(value_dim))];
+    let is_usual = key_dim == width / heads && value_dim == key_dim;
+    let keys = [
         ("general.architecture", Value::String("llama".to_owned())),
         ("general.name", Value::String("Tiny".to_owned())),
         ("llama.block_count", count(LAYERS)),
         ("llama.context_length", count(512)),
-        ("llama.embedding_length", count(WIDTH)),
-        ("llama.feed_forward_length", count(FFN)),
-        ("llama.attention.head_count", count(HEADS)),
-        ("llama.attention.head_count_kv", count(KV_HEADS)),
-        ("llama.attention.layer_norm_rms_epsilon", Value::F32(1e-5)),
-        ("llama.rope.dimension_count", count(WIDTH / HEADS)),
-        ("llama.rope.freq_base", Value::F32(10_000.0)),
+        ("llama.embedding_length", count(width)),
+        ("llama.feed_forward_length", count(ffn)),
+        ("llama.attention.head_count", count(heads)),
+        ("llama.attention.head_count_kv", count(kv_heads)),
+        ("llama.attention.layer_norm_rms_epsilon", Value::F32(EPS)),
+        ("llama.rope.dimension_count", count(rope_dim)),
+        ("llama.rope.freq_base", Value::F32(ROPE_BASE)),
         ("tokenizer.ggml.eos_token_id", count(2)),
         ("tokenizer.ggml.eot_token_id", count(1)),
         ("tokenizer.ggml.eom_token_id", count(2)),
-    ]
-    .into_iter()
-    .map(|(key, value)| (key.to_owned(), value))
-    .collect()
+    ];
+    let lengths = lengths.into_iter().filter(|_| !is_usual);
+    keys.into_iter().chain(lengths).map(|(key, value)| (key.to_owned(), value)).collect()
 }

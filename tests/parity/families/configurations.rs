@@ -55,7 +55,9 @@ fn sizes_that_do_not_fit() {
         "llama",
         "intermediate_size",
         json!(40),
-        &expect!["FOLDER/config.json: metadata intermediate_size: 40 is no multiple of 32"],
+        &expect![
+            "FOLDER/model.safetensors: tensor model.layers.0.mlp.gate_proj.weight: has the shape [96, 64], expected [40, 64]"
+        ],
     );
     check_key(
         "llama",
@@ -73,7 +75,18 @@ fn sizes_that_do_not_fit() {
         "llama",
         "head_dim",
         json!(20),
-        &expect!["FOLDER/config.json needs 4 heads of 20 dimensions, which is not supported"],
+        &expect![
+            "FOLDER/model.safetensors: tensor model.layers.0.self_attn.q_proj.weight: has the shape [64, 64], expected [80, 64]"
+        ],
+    );
+    check_key("llama", "head_dim", json!(0), &expect!["FOLDER/config.json: metadata head_dim: is 0"]);
+    check_key(
+        "llama",
+        "head_dim",
+        json!(17),
+        &expect![
+            "FOLDER/config.json: metadata partial_rotary_factor: 1 of 17 dimensions is not an even number of them"
+        ],
     );
     check_key(
         "llama",

@@ -45,7 +45,7 @@ impl Fill {
         Self { of, to: of.next_multiple_of(BLOCK) }
     }
 
-    /// A vector with its zeros. What is no whole part at its end is filled up like the others.
+    /// A vector of whole parts with its zeros.
     #[must_use]
     pub fn vector(self, values: Vec<f32>) -> Vec<f32> {
         let width = values.len();
@@ -69,11 +69,12 @@ impl Fill {
 
     /// The same in blocks; `None`: zeros come into the middle of one.
     fn in_blocks(self) -> Option<Self> {
-        let is_whole = self.of.is_multiple_of(BLOCK) && self.to.is_multiple_of(BLOCK);
-        match self {
-            fill if fill.is_none() => Some(Self::NONE),
-            Self { of, to } => is_whole.then_some(Self { of: of / BLOCK, to: to / BLOCK }),
+        let Self { of, to } = self;
+        if self.is_none() {
+            return Some(Self::NONE);
         }
+        let is_whole = of.is_multiple_of(BLOCK) && to.is_multiple_of(BLOCK);
+        is_whole.then_some(Self { of: of / BLOCK, to: to / BLOCK })
     }
 }
 
@@ -107,8 +108,8 @@ fn filled<T: Copy>(values: Vec<T>, width: usize, Fills { rows, columns }: Fills,
     if (rows.is_none() && columns.is_none()) || values.is_empty() {
         return values;
     }
-    let filled_width = width.div_ceil(columns.of) * columns.to;
-    let mut out = Vec::with_capacity(values.len().div_ceil(rows.of * width) * rows.to * filled_width);
+    let filled_width = width / columns.of * columns.to;
+    let mut out = Vec::with_capacity(values.len() / (rows.of * width) * rows.to * filled_width);
     for part in values.chunks(rows.of * width) {
         let end = out.len() + rows.to * filled_width;
         for row in part.chunks(width) {
