@@ -275,6 +275,12 @@ fn heads_and_rows_that_are_not_those_of_the_tensors() {
         &tiny().set("llama.feed_forward_length", Value::U32(500)).bytes(),
         &expect!["FILE: tensor blk.0.ffn_gate.weight: has the shape [512, 256], expected [500, 256]"],
     );
+    let heads = ["head_count", "head_count_kv"].map(|key| format!("llama.attention.{key}"));
+    let vast = heads.iter().fold(tiny(), |model, key| model.set(key, Value::U32(u32::MAX)));
+    let file = tempfile::NamedTempFile::new().expect("a place for a file");
+    let bytes = vast.set("llama.attention.key_length", Value::U32(u32::MAX)).bytes();
+    std::fs::write(file.path(), bytes).expect("a small file");
+    assert!(matches!(load(file.path(), &options(1)), Err(LoadError::KvPool { needed: u64::MAX, .. })));
 }
 
 #[test]

@@ -3,18 +3,26 @@
 
 use super::LoadError;
 use crate::model_runner::PAGE_SIZE;
+use crate::model_runner::attention::KvShape;
 use crate::model_runner::decoder::DecoderConfig;
 
 /// Refuses a pool that is larger than the machine. Where the system does not tell how large it is, anything goes.
 pub(super) fn check_kv_pool(config: &DecoderConfig, tokens: u32) -> Result<(), LoadError> {
     let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let pages = u64::from(tokens).div_ceil(PAGE_SIZE as u64);
-    let layer = (config.kv_shape().page_bytes() as u64).saturating_mul(pages);
+    let layer = page_bytes(config.kv_shape()).saturating_mul(pages);
     let needed = layer.saturating_mul(config.block_count as u64);
     match total(&meminfo) {
         Some(present) if needed > present => Err(LoadError::KvPool { tokens, needed, present }),
         _ => Ok(()),
     }
+}
+
+/// Bytes of a page; no file's numbers are too large for this.
+fn page_bytes(shape: KvShape) -> u64 {
+    const BEYOND_ALL_MEMORY: usize = 1 << 40;
+    let is_beyond = shape.kv_heads * shape.head_dim > BEYOND_ALL_MEMORY;
+    if is_beyond { u64::MAX } else { shape.page_bytes() as u64 }
 }
 
 /// `MemTotal` of `/proc/meminfo`, in bytes. See proc_meminfo(5).
