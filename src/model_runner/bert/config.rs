@@ -162,14 +162,19 @@ impl Raw {
             return unsupported(format!("positions of the type {kind:?}; known: absolute"));
         }
         let (width, heads) = (self.hidden_size, self.num_attention_heads);
-        let zero = |key: &'static str, value: usize| (value == 0).then(|| (key, "is 0".to_owned()));
+        // No count in a model comes near 2^32, so what is larger is a mistake, and products of two cannot overflow.
+        let uncounted = |key: &'static str, value: usize| match u32::try_from(value) {
+            Ok(0) => Some((key, "is 0".to_owned())),
+            Err(_) => Some((key, "is not a count below 2^32".to_owned())),
+            Ok(_) => None,
+        };
         let wrong = [
-            zero("hidden_size", width),
-            zero("intermediate_size", self.intermediate_size),
-            zero("num_hidden_layers", self.num_hidden_layers),
-            zero("max_position_embeddings", self.max_position_embeddings),
-            zero("type_vocab_size", self.type_vocab_size),
-            zero("vocab_size", self.vocab_size),
+            uncounted("hidden_size", width),
+            uncounted("intermediate_size", self.intermediate_size),
+            uncounted("num_hidden_layers", self.num_hidden_layers),
+            uncounted("max_position_embeddings", self.max_position_embeddings),
+            uncounted("type_vocab_size", self.type_vocab_size),
+            uncounted("vocab_size", self.vocab_size),
             (heads == 0 || !width.is_multiple_of(heads))
                 .then(|| ("num_attention_heads", format!("is {heads}; {width} columns are not that many heads"))),
             (self.layer_norm_eps.is_nan() || self.layer_norm_eps < 0.0)

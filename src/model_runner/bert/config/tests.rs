@@ -72,6 +72,10 @@ fn what_is_refused() {
         ]],
     );
     of(&[("hidden_size", json!(0))], expect!["FOLDER/config.json: hidden_size is 0"]);
+    of(
+        &[("intermediate_size", json!(1_u64 << 32))],
+        expect!["FOLDER/config.json: intermediate_size is not a count below 2^32"],
+    );
     of(&[("num_hidden_layers", json!(0))], expect!["FOLDER/config.json: num_hidden_layers is 0"]);
     of(
         &[("num_attention_heads", json!(3))],
