@@ -10,7 +10,7 @@ use super::table::{Entry, Refused};
 use super::{ServedModel, TokenizerManager};
 use crate::clock::MonoNanos;
 use crate::io_struct::{
-    LogprobsWanted, ProbeId, Purpose, Rid, SamplingParams, ToEngine, TokenId, TokenizedEmbeddingReqInput,
+    AbortKind, LogprobsWanted, ProbeId, Purpose, Rid, SamplingParams, ToEngine, TokenId, TokenizedEmbeddingReqInput,
     TokenizedGenerateReqInput,
 };
 use crate::server_status::ServerStatus;
@@ -90,6 +90,26 @@ pub enum SubmitError {
     Failed(String),
 }
 
+impl SubmitError {
+    /// What an abort of `kind` is for the caller, whose API calls the prompt `prompt_field`. `None` for one on request:
+    /// that is an end like any other.
+    #[must_use]
+    pub fn of_abort(kind: AbortKind, message: &str, prompt_field: &str) -> Option<Self> {
+        let message = message.to_owned();
+        let error = match kind {
+            AbortKind::QueueFull => Self::QueueFull(message),
+            AbortKind::TooLarge => Self::ContextLength { param: prompt_field.to_owned(), message },
+            AbortKind::Requested => return None,
+            AbortKind::CutOff => Self::NotServing(message),
+            AbortKind::TimedOut => Self::TimedOut(message),
+            AbortKind::Grammar(field) => Self::Invalid { param: field.as_str().to_owned(), message },
+            AbortKind::StepFailed => Self::Failed(message),
+            AbortKind::EngineDead => Self::EngineDead,
+        };
+        Some(error)
+    }
+}
+
 impl TokenizerManager {
     /// The model that is served.
     ///
@@ -136,7 +156,8 @@ impl TokenizerManager {
             logprobs: request.logprobs,
             priority: request.priority,
         };
-        self.submit(ToEngine::Generate(Box::new(input)), Purpose::Serve, Some(request.endpoint), began)
+        let stream = self.submit(ToEngine::Generate(Box::new(input)), Purpose::Serve, Some(request.endpoint), began)?;
+        Ok(stream.with_prompt_field(fields.prompt))
     }
 
     /// Hands a probe to the engine, the smallest request that its model runs: one token, of which a generation model says
