@@ -210,7 +210,7 @@ impl TokenizerManager {
         let root = current_root();
         let send = |epoch| {
             if let ToEngine::Generate(input) = &input {
-                self.inner.detokenizer.register(&rid, serial, &input.sampling_params);
+                self.inner.detokenizer.register(&rid, serial, epoch, &input.sampling_params);
             }
             self.inner.ledger.begin(&rid, purpose, root, began);
             self.inner.ledger.enter(&rid, Hop::Submit, began);

@@ -1,4 +1,4 @@
-//! Requests by hand: what becomes of them when the engine refuses them.
+//! Requests by hand: what becomes of them when the engine refuses them, or dies with their output on its way.
 
 use tokio::sync::mpsc;
 
@@ -100,7 +100,7 @@ async fn what_the_engine_finds_too_large_is_blamed_on_the_field_that_the_api_has
     ] {
         let stream = manager.generate_request(request(endpoint, prompt)).await.unwrap();
         let refusal = token(sent(&mut queue, 0).await, 1, Some(too_large()));
-        let refusal = manager.detokenize(BatchTokenIdOutput { outputs: vec![refusal] });
+        let refusal = manager.detokenize(BatchTokenIdOutput { outputs: vec![refusal] }, 0);
         receive(&manager, Received::BatchStr(refusal)).await;
         assert_eq!(blamed(stream).await, field, "{endpoint}");
     }
@@ -123,5 +123,37 @@ async fn what_the_engine_finds_too_large_is_blamed_on_the_field_that_the_api_has
         };
         receive(&manager, Received::BatchEmbedding(BatchEmbeddingOutput { outputs: vec![refusal] })).await;
         assert_eq!(blamed(stream).await, field, "{endpoint}");
+    }
+}
+
+/// The table does not know what the detokenizer had when the engine died: for it, the request has no output, and begins
+/// anew. Then the text must begin anew too, wherever the old one was.
+#[tokio::test]
+async fn output_of_a_dead_engine_is_no_part_of_what_the_next_one_says() {
+    let (manager, mut queue) = frontend(ModelTask::Generate);
+    let smile = "\u{1F600}".as_bytes();
+    let prompt = Prompt::Ids(vec![TokenId(1)]);
+    let batch = |known: &(Rid, u64), byte: u8, last: bool| {
+        let end = last.then_some(FinishReason::Length(4));
+        BatchTokenIdOutput { outputs: vec![token(known.clone(), byte.into(), end)] }
+    };
+    for last in [false, true] {
+        let mut stream = manager.generate_request(request(RequestEndpoint::Generate, prompt.clone())).await.unwrap();
+        let dead = manager.epoch();
+        let known = sent(&mut queue, dead).await;
+        let lost = manager.detokenize(batch(&known, smile[0], last), dead);
+        assert_eq!(lost.outputs.len(), 1, "it is text, and has not been received");
+        assert_eq!(manager.engine_lost("a test"), (0, 1));
+        assert_eq!(manager.resend(), 1);
+        assert_eq!(sent(&mut queue, manager.epoch()).await, known);
+        for (index, byte) in smile.iter().enumerate() {
+            let late = manager.detokenize(batch(&known, *byte, true), dead);
+            assert!(late.outputs.is_empty(), "nobody expects it any more");
+            let news = manager.detokenize(batch(&known, *byte, index == 3), manager.epoch());
+            receive(&manager, Received::BatchStr(news)).await;
+        }
+        let answer = stream.next().await.unwrap();
+        assert_eq!((answer.text.as_bytes(), answer.output_ids.len()), (smile, 4));
+        assert_eq!(answer.finish_reason, Some(FinishReason::Length(4)));
     }
 }
