@@ -272,8 +272,8 @@ impl TokenizerManager {
             self.measure(rid, &entry, newest_before, now, usage);
         }
         if let Some(reason) = &news.finish_reason {
-            self.inner.table.remove(rid, serial);
             self.inner.ledger.leave(rid, Hop::Receive, now);
+            self.inner.table.remove(rid, serial); // from here on, another request may have the rid
             self.end(rid, &entry, reason.outcome());
         }
         entry.state.put(news);
@@ -286,7 +286,7 @@ impl TokenizerManager {
             None => {
                 metrics.cached(usage.cached_tokens);
                 let ending = Ending::Request(RequestOutcome::Stop); // as far as is known
-                let trace = self.inner.ledger.trace_of(rid, now, ending);
+                let trace = self.inner.ledger.trace_of(rid, entry.serial, now, ending);
                 metrics.first_tokens(usage.completion_tokens, now.since(entry.submitted), trace);
             }
             Some((at, before)) => {
@@ -319,8 +319,8 @@ impl TokenizerManager {
             self.inner.ledger.leave(rid, Hop::Receive, now);
             return;
         }
-        let trace = self.inner.ledger.trace_of(rid, now, Ending::Request(outcome));
-        self.inner.ledger.end(rid, outcome, now);
+        let trace = self.inner.ledger.trace_of(rid, entry.serial, now, Ending::Request(outcome));
+        self.inner.ledger.end(rid, entry.serial, outcome, now);
         if let Some(endpoint) = entry.endpoint.filter(|_| entry.admitted.is_some()) {
             self.inner.metrics.requests.ended(endpoint, outcome, now.since(entry.submitted), trace);
         }

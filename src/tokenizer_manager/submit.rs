@@ -212,7 +212,7 @@ impl TokenizerManager {
             if let ToEngine::Generate(input) = &input {
                 self.inner.detokenizer.register(&rid, serial, epoch, &input.sampling_params);
             }
-            self.inner.ledger.begin(&rid, purpose, root, began);
+            self.inner.ledger.begin(&rid, serial, purpose, root, began);
             self.inner.ledger.enter(&rid, Hop::Submit, began);
             let submitted = MonoNanos::now();
             self.inner.ledger.leave(&rid, Hop::Submit, submitted);
