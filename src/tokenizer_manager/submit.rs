@@ -29,8 +29,8 @@ const MAX_INPUT_LOGPROBS: usize = 1 << 20;
 pub struct GenerateReqInput {
     /// The caller's rid, or a fresh one.
     pub rid: Rid,
-    /// What to continue.
-    pub prompt: Prompt,
+    /// What to continue; samples of one prompt share it, which may be as large as a body.
+    pub prompt: Arc<Prompt>,
     /// Checked parameters. Their `max_new_tokens` is the API's default, cut to the room left in the context.
     pub sampling_params: SamplingParams,
     /// The output length that the caller asked for: refused, not cut, if there is no room for it.
@@ -295,20 +295,18 @@ impl Fields {
 }
 
 /// Ids of the prompt, each one within the vocabulary, at least one.
-async fn tokenize(model: &Arc<ServedModel>, prompt: Prompt, fields: Fields) -> Result<Vec<TokenId>, SubmitError> {
-    let ids = match prompt {
-        Prompt::Ids(ids) => ids,
-        Prompt::Text(text) if text.len() > INLINE_TOKENIZE_BYTES => {
-            let model = Arc::clone(model);
-            let encode = move || encode(&model, &Prompt::Text(text), fields);
-            tokio::task::spawn_blocking(encode).await.map_err(|error| SubmitError::Failed(error.to_string()))??
-        }
-        Prompt::Rendered(parts) => {
-            let model = Arc::clone(model);
-            let encode = move || encode(&model, &Prompt::Rendered(parts), fields);
-            tokio::task::spawn_blocking(encode).await.map_err(|error| SubmitError::Failed(error.to_string()))??
-        }
-        short => encode(model, &short, fields)?,
+async fn tokenize(model: &Arc<ServedModel>, prompt: Arc<Prompt>, fields: Fields) -> Result<Vec<TokenId>, SubmitError> {
+    let is_quick = match &*prompt {
+        Prompt::Ids(_) => true,
+        Prompt::Text(text) => text.len() <= INLINE_TOKENIZE_BYTES,
+        Prompt::Rendered(_) => false,
+    };
+    let ids = if is_quick {
+        encode(model, &prompt, fields)?
+    } else {
+        let model = Arc::clone(model);
+        let encode = move || encode(&model, &prompt, fields);
+        tokio::task::spawn_blocking(encode).await.map_err(|error| SubmitError::Failed(error.to_string()))??
     };
     check_ids(model, &ids, fields.prompt)?;
     Ok(ids)

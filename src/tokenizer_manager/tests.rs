@@ -36,7 +36,7 @@ fn frontend(task: ModelTask) -> (TokenizerManager, ToEngineQueue) {
 fn request(endpoint: RequestEndpoint, prompt: Prompt) -> GenerateReqInput {
     GenerateReqInput {
         rid: Rid::random(),
-        prompt,
+        prompt: Arc::new(prompt),
         sampling_params: SamplingParams::default(),
         max_new_tokens: None,
         logprobs: None,

@@ -45,9 +45,10 @@ pub async fn chat_completions(
     let (delivery, top_logprobs) = (body.delivery()?, body.top_logprobs()?);
     let (rid, priority) = (caller_rid(body.rid.as_deref())?, body.priority);
     let extra = body.chat_template_kwargs.take().unwrap_or_default();
+    let prompt = render(Arc::clone(&model), body.messages()?, plan.tools_for_template(), extra).await?;
     let request = GenerateReqInput {
         rid: rid.clone(),
-        prompt: Prompt::Rendered(render(Arc::clone(&model), body.messages()?, plan.tools_for_template(), extra).await?),
+        prompt: Arc::new(Prompt::Rendered(prompt)),
         sampling_params: sampling.params,
         max_new_tokens: sampling.max_new_tokens,
         logprobs: top_logprobs.map(|top| LogprobsWanted { top, ..LogprobsWanted::default() }),

@@ -82,7 +82,7 @@ fn requests(
     for (number, prompt) in prompts.into_iter().enumerate() {
         let request = GenerateReqInput {
             rid: if count == 1 { rid.clone() } else { numbered(rid, number)? },
-            prompt,
+            prompt: Arc::new(prompt),
             sampling_params: sampling.params.clone(),
             max_new_tokens: sampling.max_new_tokens,
             logprobs: logprobs.cloned(),
