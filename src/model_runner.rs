@@ -5,10 +5,12 @@ pub mod decoder;
 pub mod bert;
 pub mod attention;
 pub mod kernels;
+pub mod logits;
 pub mod sampler;
 pub mod scripted;
 
 use crate::io_struct::{ModelInfo, TokenId};
+pub use logits::{Logits, LogitsRow};
 
 /// Tokens in one KV page.
 pub const PAGE_SIZE: usize = 16;
@@ -29,23 +31,6 @@ pub struct SequenceSlice<'a> {
     pub pages: &'a [PageId],
     /// Logits of its last token are wanted; the embedding of an embedding model always is.
     pub wants_logits: bool,
-}
-
-/// Logits of the sequences that wanted them, in batch order: one row of `vocab_size` each. An embedding model's rows are
-/// the embeddings.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Logits {
-    /// Row after row.
-    pub values: Vec<f32>,
-    /// Width of a row.
-    pub vocab_size: usize,
-}
-
-impl Logits {
-    /// The rows, in batch order.
-    pub fn rows(&self) -> impl ExactSizeIterator<Item = &[f32]> {
-        self.values.chunks_exact(self.vocab_size)
-    }
 }
 
 /// A forward pass that failed. The batch is lost, the runner is not.

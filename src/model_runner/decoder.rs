@@ -138,8 +138,7 @@ impl<L: Lanes> DecoderRunner<L> {
     fn write_logits(&mut self, batch: &Batch<'_>, out: &mut Logits) {
         let vocab_size = self.info.vocab_size as usize;
         let (wanted, scratch) = (&batch.wanted, &mut self.scratch);
-        out.vocab_size = vocab_size;
-        out.values.resize(wanted.len() * vocab_size, 0.0);
+        out.reshape(wanted.len(), vocab_size);
         if wanted.is_empty() {
             return;
         }
@@ -151,7 +150,7 @@ impl<L: Lanes> DecoderRunner<L> {
         let head = self.weights.head.as_ref().unwrap_or(&self.weights.embedding);
         let (norm, eps, shape) = (&self.weights.norm, self.config.rms_eps, head.input_shape(wanted.len()));
         rms_norm::<L>(&self.team, &scratch.last, norm, eps, shape, &mut scratch.normed);
-        head.forward_rows::<L>(&self.team, &scratch.normed, &mut out.values);
+        head.forward_rows::<L>(&self.team, &scratch.normed, &mut out.values, &mut out.peaks);
     }
 }
 
@@ -168,7 +167,7 @@ impl<L: Lanes> ModelRunner for DecoderRunner<L> {
         };
         let batch = Batch::new(batch, limits)?;
         if batch.rows.is_empty() {
-            *logits = Logits { values: Vec::new(), vocab_size: limits.vocab_size };
+            logits.reshape(0, limits.vocab_size);
             return Ok(());
         }
         self.embed(&batch);

@@ -14,6 +14,7 @@ pub mod pack;
 pub mod elementwise;
 pub mod layer_norm;
 pub mod gelu;
+pub mod peaks;
 pub mod prefetch;
 pub mod scratch;
 pub mod team;

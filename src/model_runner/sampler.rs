@@ -1,6 +1,6 @@
 //! Logits to a token: bias, penalties, temperature, top-k, top-p, min-p, in SGLang's order.
 
-mod row;
+mod weights;
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -8,8 +8,9 @@ use std::collections::HashMap;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
+use super::LogitsRow;
 use crate::io_struct::{LogprobsWanted, SamplingParams, TokenId, TokenLogprob};
-use row::{Peaks, Weights};
+use weights::{Curve, Weights};
 
 /// What the choice depends on, beside the logits. Nothing else may: so a seed gives the same text in any batch.
 #[derive(Debug, Clone, Copy)]
@@ -40,24 +41,24 @@ pub struct Sampled {
 
 /// Chooses the next token from one row of logits.
 #[must_use]
-pub fn sample(row: &[f32], input: &SamplingInput<'_>) -> Sampled {
+pub fn sample(row: LogitsRow<'_>, input: &SamplingInput<'_>) -> Sampled {
     let Some(allowed) = input.allowed else { return sample_allowed(row, input) };
-    let mut masked = row.to_vec();
+    let mut masked = row.values().to_vec();
     for (word, logits) in masked.chunks_mut(32).enumerate() {
         let bits = allowed.get(word).copied().unwrap_or(0);
         let barred = logits.iter_mut().enumerate().filter(|(bit, _)| bits >> bit & 1 == 0);
         barred.for_each(|(_, logit)| *logit = f32::NEG_INFINITY);
     }
-    sample_allowed(&masked, input)
+    sample_allowed(LogitsRow::new(&masked, &mut Vec::new()), input)
 }
 
 /// What is not allowed has no weight, and nothing gives it any.
-fn sample_allowed(row: &[f32], input: &SamplingInput<'_>) -> Sampled {
+fn sample_allowed(row: LogitsRow<'_>, input: &SamplingInput<'_>) -> Sampled {
     let params = input.params;
     let token = if changes_logits(params) {
-        let mut adjusted = row.to_vec();
+        let mut adjusted = row.values().to_vec();
         adjust(&mut adjusted, input);
-        choose(&adjusted, input)
+        choose(LogitsRow::new(&adjusted, &mut Vec::new()), input)
     } else {
         choose(row, input)
     };
@@ -92,16 +93,16 @@ fn adjust(logits: &mut [f32], input: &SamplingInput<'_>) {
     }
 }
 
-fn choose(logits: &[f32], input: &SamplingInput<'_>) -> TokenId {
+fn choose(row: LogitsRow<'_>, input: &SamplingInput<'_>) -> TokenId {
     let params = input.params;
     if params.is_greedy() || params.top_k == Some(1) {
-        return row::argmax(logits);
+        return row.argmax();
     }
     let share = rng(input).random::<f64>();
     if params.top_k.is_none() && params.top_p >= 1.0 && params.min_p <= 0.0 {
-        return weights(logits, params).at(share);
+        return weights(row, params).at(share);
     }
-    let candidates = candidates(logits, params);
+    let candidates = candidates(row, params);
     let total: f64 = candidates.iter().map(|(_, weight)| weight).sum();
     let mut left = share * total;
     for (token, weight) in &candidates {
@@ -110,7 +111,7 @@ fn choose(logits: &[f32], input: &SamplingInput<'_>) -> TokenId {
             return *token;
         }
     }
-    candidates.last().map_or_else(|| row::argmax(logits), |(token, _)| *token)
+    candidates.last().map_or_else(|| row.argmax(), |(token, _)| *token)
 }
 
 /// One number for each position of each seed, so that a request can be stopped and taken up again.
@@ -119,44 +120,38 @@ fn rng(input: &SamplingInput<'_>) -> StdRng {
     StdRng::seed_from_u64(input.seed ^ position.wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 
-fn weights<'a>(logits: &'a [f32], params: &SamplingParams) -> Weights<'a> {
-    Weights::new(logits, row::largest(logits), 1.0 / params.temperature)
+fn weights<'a>(row: LogitsRow<'a>, params: &SamplingParams) -> Weights<'a> {
+    Weights::new(row, 1.0 / params.temperature)
 }
 
-/// What is left after top-k, top-p and min-p, with unnormalised weights, that of the likeliest being 1; ordered by weight
-/// where one of the first two is given, else by id.
-fn candidates(logits: &[f32], params: &SamplingParams) -> Vec<(TokenId, f64)> {
-    let largest = row::largest(logits);
-    let scale = f64::from(params.temperature);
+/// What is left after top-k, top-p and min-p, by id, with unnormalised weights, that of the likeliest being 1.
+fn candidates(row: LogitsRow<'_>, params: &SamplingParams) -> Vec<(TokenId, f64)> {
+    let (largest, curve) = (row.largest(), Curve::new(row.largest(), 1.0 / params.temperature));
     let weighted = |tokens: Vec<(TokenId, f32)>| {
-        let weighted = tokens.into_iter().map(|(token, logit)| (token, (f64::from(logit - largest) / scale).exp()));
+        let weighted = tokens.into_iter().map(|(token, logit)| (token, f64::from(curve.weight(logit))));
         weighted.filter(|(_, weight)| *weight > 0.0).collect::<Vec<_>>()
     };
     let mut kept = match params.top_k {
         Some(top_k) => {
-            let mut kept = weighted(likeliest(logits, top_k as usize));
+            let mut kept = weighted(likeliest(row, top_k as usize));
             kept.sort_unstable_by(likelier);
             kept.truncate(top_k as usize);
-            let all = mass(&kept);
-            keep_share(&mut kept, params.top_p, all);
-            kept
+            let enough = mass(&kept) * f64::from(params.top_p);
+            if params.top_p < 1.0 { nucleus(kept, enough) } else { kept }
         }
         None if params.top_p < 1.0 => {
-            let all = weights(logits, params).total();
-            let enough = all * f64::from(params.top_p);
-            let some = [64, 512].into_iter().map(|count| weighted(likeliest(logits, count)));
+            let enough = weights(row, params).total() * f64::from(params.top_p);
+            let some = [64, 512].into_iter().map(|count| weighted(likeliest(row, count)));
             let kept = some.into_iter().find(|kept| mass(kept) >= enough);
-            let mut kept = kept.unwrap_or_else(|| weighted(likeliest(logits, logits.len())));
-            kept.sort_unstable_by(likelier);
-            keep_share(&mut kept, params.top_p, all);
-            kept
+            nucleus(kept.unwrap_or_else(|| weighted(likeliest(row, row.values().len()))), enough)
         }
         // A little lower than it must be: what rounding lets through has its turn below.
-        None => weighted(row::at_least(logits, largest + params.temperature * (params.min_p.ln() - 1e-3))),
+        None => weighted(row.at_least(largest + params.temperature * (params.min_p.ln() - 1e-3))),
     };
     if params.min_p > 0.0 {
         kept.retain(|(_, weight)| *weight >= f64::from(params.min_p));
     }
+    kept.sort_unstable_by_key(|(token, _)| *token); // no order of another's making decides what a seed gives
     kept
 }
 
@@ -164,27 +159,32 @@ fn mass(tokens: &[(TokenId, f64)]) -> f64 {
     tokens.iter().map(|(_, weight)| weight).sum()
 }
 
-/// Keeps the first that together reach `share` of `all`, and one in any case.
-fn keep_share(tokens: &mut Vec<(TokenId, f64)>, share: f32, all: f64) {
-    if share >= 1.0 {
-        return;
+/// The likeliest that are needed to reach `enough`, and one in any case, in any order.
+///
+/// Halves are told apart, not sorted: which half the last one is in shows by the mass of the upper one.
+fn nucleus(mut tokens: Vec<(TokenId, f64)>, enough: f64) -> Vec<(TokenId, f64)> {
+    // The first `from` and the one behind them are needed, from `to` on none is.
+    let (mut from, mut to, mut sum) = (0, tokens.len(), 0.0);
+    while to - from > 1 {
+        let half = (to - from) / 2;
+        tokens[from..to].select_nth_unstable_by(half, likelier);
+        let upper = mass(&tokens[from..from + half]);
+        if sum + upper < enough {
+            (from, sum) = (from + half, sum + upper);
+        } else {
+            to = from + half;
+        }
     }
-    let (enough, mut sum) = (all * f64::from(share), 0.0);
-    let needed = tokens.iter().take_while(|(_, weight)| {
-        let before = sum;
-        sum += weight;
-        before < enough
-    });
-    let needed = needed.count().max(1);
-    tokens.truncate(needed);
+    tokens.truncate(to);
+    tokens
 }
 
 /// The `count` likeliest tokens and perhaps some more, in any order.
-fn likeliest(logits: &[f32], count: usize) -> Vec<(TokenId, f32)> {
-    if let Some(floor) = Peaks::new(logits).floor(count) {
-        return row::at_least(logits, floor);
+fn likeliest(row: LogitsRow<'_>, count: usize) -> Vec<(TokenId, f32)> {
+    if let Some(floor) = row.floor(count) {
+        return row.at_least(floor);
     }
-    let mut all: Vec<_> = (0..).map(TokenId).zip(logits.iter().copied()).collect();
+    let mut all: Vec<_> = (0..).map(TokenId).zip(row.values().iter().copied()).collect();
     if count < all.len() {
         let likelier = |a: &(TokenId, f32), b: &(TokenId, f32)| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0));
         all.select_nth_unstable_by(count, likelier);
@@ -198,15 +198,14 @@ fn likelier(a: &(TokenId, f64), b: &(TokenId, f64)) -> Ordering {
     b.1.total_cmp(&a.1).then(a.0.cmp(&b.0))
 }
 
-/// What `logits` say of `token` and of the rivals that are wanted.
+/// What `row` says of `token` and of the rivals that are wanted.
 #[must_use]
-pub fn logprob_of(logits: &[f32], token: TokenId, wanted: &LogprobsWanted) -> TokenLogprob {
-    let largest = row::largest(logits);
-    let log_sum = f64::from(largest) + Weights::new(logits, largest, 1.0).total().ln();
+pub fn logprob_of(row: LogitsRow<'_>, token: TokenId, wanted: &LogprobsWanted) -> TokenLogprob {
+    let log_sum = f64::from(row.largest()) + Weights::new(row, 1.0).total().ln();
     let logprob = |logit: f32| ((f64::from(logit) - log_sum) as f32).min(0.0);
-    let of = |token: TokenId| logits.get(token.index()).map_or(f32::NEG_INFINITY, |logit| logprob(*logit));
+    let of = |token: TokenId| row.values().get(token.index()).map_or(f32::NEG_INFINITY, |logit| logprob(*logit));
     let top = wanted.top as usize;
-    let ranked = if top > 0 { likeliest(logits, top) } else { Vec::new() };
+    let ranked = if top > 0 { likeliest(row, top) } else { Vec::new() };
     let mut ranked: Vec<_> = ranked.into_iter().map(|(token, logit)| (token, f64::from(logit))).collect();
     ranked.sort_unstable_by(likelier);
     ranked.truncate(top);
@@ -221,12 +220,13 @@ pub fn logprob_of(logits: &[f32], token: TokenId, wanted: &LogprobsWanted) -> To
 
 #[cfg(test)]
 mod tests {
+    use super::super::kernels::peaks::largest;
     use super::*;
 
     fn token(logits: &[f32], params: &SamplingParams, seed: u64) -> u32 {
         let input =
             SamplingInput { params, prompt: &[TokenId(0)], output: &[TokenId(1)], seed, logprobs: None, allowed: None };
-        sample(logits, &input).token.0
+        sample(LogitsRow::new(logits, &mut Vec::new()), &input).token.0
     }
 
     /// The set of tokens that 500 seeds choose.
@@ -273,8 +273,8 @@ mod tests {
                 .map(|seed| {
                     let (prompt, output) = (&[TokenId(68)][..], &[TokenId(68)][..]);
                     let (logprobs, allowed) = (Some(&wanted), Some(&allowed[..]));
-                    let sampled =
-                        sample(&logits, &SamplingInput { params: &params, prompt, output, seed, logprobs, allowed });
+                    let input = SamplingInput { params: &params, prompt, output, seed, logprobs, allowed };
+                    let sampled = sample(LogitsRow::new(&logits, &mut Vec::new()), &input);
                     let top: Vec<u32> = sampled.logprob.unwrap().top.iter().map(|(token, _)| token.0).collect();
                     assert_eq!(top, [68, 33, 3], "those that are allowed");
                     sampled.token.0
@@ -300,7 +300,7 @@ mod tests {
         let mut kept: Vec<_> = all.collect();
         kept.sort_unstable_by(likelier);
         kept.truncate(params.top_k.map_or(usize::MAX, |k| k as usize));
-        let weight = |entry: &(TokenId, f64)| (entry.1 - f64::from(row::largest(logits) / params.temperature)).exp();
+        let weight = |entry: &(TokenId, f64)| (entry.1 - f64::from(largest(logits) / params.temperature)).exp();
         let total: f64 = kept.iter().map(weight).sum();
         let mut before = 0.0;
         kept.retain(|entry| {
@@ -313,6 +313,7 @@ mod tests {
 
     #[test]
     fn short_cuts_change_nothing() {
+        let mut room = Vec::new();
         for seed in 0..400 {
             let mut random = StdRng::seed_from_u64(seed);
             let spread: f32 = random.random_range(0.1..12.0); // from flat to steep
@@ -325,7 +326,8 @@ mod tests {
                 min_p: [0.0, 0.0, 0.05][random.random_range(0..3)],
                 ..SamplingParams::default()
             };
-            let mut got: Vec<_> = candidates(&logits, &params).into_iter().map(|(token, _)| token).collect();
+            let row = LogitsRow::new(&logits, &mut room);
+            let mut got: Vec<_> = candidates(row, &params).into_iter().map(|(token, _)| token).collect();
             let mut want = plainly(&logits, &params);
             got.sort_unstable();
             want.sort_unstable();
@@ -356,7 +358,7 @@ mod tests {
         let wanted = LogprobsWanted { top: 2, token_ids: vec![TokenId(3), TokenId(9)], input_from: None };
         let logprobs = Some(&wanted);
         let input = SamplingInput { params: &params, prompt: &[], output: &[], seed: 0, logprobs, allowed: None };
-        let sampled = sample(&[0.0, 0.0, 0.0, 0.0], &input);
+        let sampled = sample(LogitsRow::new(&[0.0, 0.0, 0.0, 0.0], &mut Vec::new()), &input);
         let logprob = sampled.logprob.unwrap();
         assert_eq!((sampled.token, logprob.token), (TokenId(0), TokenId(0)));
         assert!((logprob.logprob - 0.25f32.ln()).abs() < 1e-6);

@@ -117,7 +117,7 @@ impl ModelRunner for ScriptedRunner {
         }
         if let Some(dimensions) = self.script.dimensions {
             let values = batch.iter().flat_map(|slice| direction(slice, dimensions as usize)).collect();
-            *logits = Logits { values, vocab_size: dimensions as usize };
+            *logits = Logits::new(values, dimensions as usize);
             return Ok(());
         }
         let vocab_size = VOCAB_SIZE as usize;
@@ -127,7 +127,7 @@ impl ModelRunner for ScriptedRunner {
             values.resize(row + vocab_size, 0.0);
             values[row + next_letter(slice).index()] = 10.0;
         }
-        *logits = Logits { values, vocab_size };
+        *logits = Logits::new(values, vocab_size);
         Ok(())
     }
 }

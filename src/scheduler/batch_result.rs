@@ -10,7 +10,7 @@ use crate::io_struct::{
     AbortKind, BatchTokenIdOutput, EngineEvent, EngineOutput, FinishReason, FromEngine, HttpWorkerIpc, PrefillChunk,
     TokenIdOutput,
 };
-use crate::model_runner::{ForwardError, Logits, SequenceSlice, sampler};
+use crate::model_runner::{ForwardError, Logits, LogitsRow, SequenceSlice, sampler};
 use crate::telemetry::labels::{Hop, StepPhase};
 
 /// What the requests of each frontend got.
@@ -79,7 +79,7 @@ impl Scheduler {
     /// Samples, appends, and sends each frontend its news in one message.
     fn process_batch_result(&mut self, slots: &[Slot], logits: &Logits, out: &mut dyn Outbox) {
         let eos = self.runner.info().eos_token_ids.clone();
-        let mut rows = logits.rows();
+        let mut rows = logits.peaked_rows();
         let mut news = News::new();
         for slot in slots {
             let request = &mut self.running[slot.index];
@@ -146,7 +146,7 @@ impl Scheduler {
 }
 
 /// Notes the logprobs of the prompt's tokens behind the scored places among the next `count`.
-fn score<'l>(request: &mut Request, count: usize, rows: &mut impl Iterator<Item = &'l [f32]>) {
+fn score<'l>(request: &mut Request, count: usize, rows: &mut impl Iterator<Item = LogitsRow<'l>>) {
     let Some(wanted) = &request.logprobs else { return };
     let scored = request.scored(count).zip(rows);
     let entries = scored.map(|(place, row)| sampler::logprob_of(row, request.tokens[place + 1], wanted));

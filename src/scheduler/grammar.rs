@@ -7,6 +7,7 @@ use super::Scheduler;
 use super::request::Request;
 use crate::clock::MonoNanos;
 use crate::io_struct::{AbortKind, FinishReason, TokenId};
+use crate::model_runner::LogitsRow;
 use crate::model_runner::sampler::{self, Sampled};
 use crate::structured::worker::{Constraint, GrammarWorkers};
 use crate::structured::{GrammarError, Progress, TokenMask};
@@ -74,7 +75,7 @@ impl Request {
     /// The grammar cannot be followed.
     pub(super) fn choose(
         &mut self,
-        row: &[f32],
+        row: LogitsRow<'_>,
         eos: &[TokenId],
     ) -> Result<(Sampled, Option<FinishReason>), GrammarError> {
         match &mut self.constraint {

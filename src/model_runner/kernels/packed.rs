@@ -8,6 +8,7 @@ use memmap2::MmapMut;
 
 use super::activations::{CHUNK_ROWS, Form, Shape};
 use super::elementwise::silu_gate;
+use super::peaks::{PEAK_COLUMNS, peaks as peaks_of};
 use super::prefetch::prefetch_ahead;
 use super::tile_memory::TileMemory;
 use super::tiles::{Accumulators, ByteTile, FiveTile, FloatTile, NibbleTile, Tile};
@@ -44,8 +45,9 @@ const TILES_AHEAD: usize = 8;
 const FEW_ROWS: usize = 4;
 
 /// Stripes that stay in the cache while all rows meet them, if the result goes to rows: each row is written in pieces of
-/// some length then.
+/// some length then. Whole groups of [`PEAK_COLUMNS`].
 const STRIPES_IN_CACHE: usize = 16;
+const _: () = assert!((STRIPES_IN_CACHE * LANES).is_multiple_of(PEAK_COLUMNS), "a peak belongs to one part");
 
 /// Does the same with the tiles of whatever format.
 macro_rules! with_tiles {
@@ -106,17 +108,19 @@ impl PackedLinear {
         self.run::<L>(team, x, out.tiles_mut(), |_| ());
     }
 
-    /// `out = x Wᵀ`, row after row of `outputs` floats.
-    pub fn forward_rows<L: Lanes>(&self, team: &Team, x: &Activations, out: &mut [f32]) {
+    /// `out = x Wᵀ`, row after row of `outputs` floats, and the peaks of each row ([`peaks`](super::peaks)).
+    pub fn forward_rows<L: Lanes>(&self, team: &Team, x: &Activations, out: &mut [f32], peaks: &mut [f32]) {
         let stripes = team.share(self.padded_outputs() / LANES).next_multiple_of(STRIPES_IN_CACHE);
         let columns = stripes * LANES;
-        let mut rows: Vec<_> = out.chunks_mut(self.outputs).map(|row| row.chunks_mut(columns)).collect();
+        let rows = out.chunks_mut(self.outputs).zip(peaks.chunks_mut(self.outputs.div_ceil(PEAK_COLUMNS)));
+        let mut rows: Vec<_> =
+            rows.map(|(row, peaks)| row.chunks_mut(columns).zip(peaks.chunks_mut(columns / PEAK_COLUMNS))).collect();
         let shares = (0..self.outputs.div_ceil(columns)).map(|share| {
             let rows = rows.iter_mut().filter_map(Iterator::next);
             (share * stripes, rows.collect::<Vec<_>>())
         });
         team.for_each(self.cost(x.rows()), shares, |(first, mut rows)| {
-            let stripes = rows.first().map_or(0, |row| row.len().div_ceil(LANES));
+            let stripes = rows.first().map_or(0, |(row, _)| row.len().div_ceil(LANES));
             for part in (0..stripes).step_by(STRIPES_IN_CACHE) {
                 for (chunk, rows) in rows.chunks_mut(CHUNK_ROWS).enumerate() {
                     for stripe in part..stripes.min(part + STRIPES_IN_CACHE) {
@@ -125,6 +129,7 @@ impl PackedLinear {
                         self.add_stripe::<L>(first + stripe, x, chunk * CHUNK_ROWS, sums);
                         write_columns(rows, stripe * LANES, sums);
                     }
+                    rows.iter_mut().for_each(|row| write_peaks(row, part * LANES));
                 }
             }
         });
@@ -217,13 +222,23 @@ pub fn gated<L: Lanes>(team: &Team, gate_up: &PackedLinear, x: &Activations, for
     );
 }
 
+/// A piece of a row, and the peaks of it.
+type PeakedRow<'a> = (&'a mut [f32], &'a mut [f32]);
+
 /// Writes up to sixteen columns, as many as there are, to each row from `column` on.
-fn write_columns(rows: &mut [&mut [f32]], column: usize, values: &[[f32; LANES]]) {
-    for (row, values) in rows.iter_mut().zip(values) {
+fn write_columns(rows: &mut [PeakedRow<'_>], column: usize, values: &[[f32; LANES]]) {
+    for ((row, _), values) in rows.iter_mut().zip(values) {
         let to = &mut row[column..];
         let len = to.len().min(LANES);
         to[..len].copy_from_slice(&values[..len]);
     }
+}
+
+/// Writes the peaks of the stripes that are in the cache, from `column` on.
+fn write_peaks((row, peaks): &mut PeakedRow<'_>, column: usize) {
+    let columns = &row[column..];
+    let columns = &columns[..columns.len().min(STRIPES_IN_CACHE * LANES)];
+    peaks[column / PEAK_COLUMNS..].iter_mut().zip(peaks_of(columns)).for_each(|(to, peak)| *to = peak);
 }
 
 fn add_product<L: Lanes, T: Tile>(tiles: &[T], x: &Activations, first: usize, out: &mut [[f32; LANES]]) {

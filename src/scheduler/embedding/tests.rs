@@ -27,7 +27,7 @@ impl ModelRunner for LengthRunner {
         if lengths.contains(&13) {
             return Err(ForwardError::Scripted(13));
         }
-        *logits = Logits { values: lengths.into_iter().map(|length| length as f32).collect(), vocab_size: 1 };
+        *logits = Logits::new(lengths.into_iter().map(|length| length as f32).collect(), 1);
         Ok(())
     }
 }

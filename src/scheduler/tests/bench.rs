@@ -42,7 +42,7 @@ impl ModelRunner for SumRunner {
                 values.extend(row);
             }
         }
-        *logits = Logits { values, vocab_size: 100 };
+        *logits = Logits::new(values, 100);
         Ok(())
     }
 }

@@ -9,6 +9,7 @@ use super::super::Portable;
 use super::super::activations::QuantBlock;
 use super::super::elementwise::silu_gate;
 use super::super::lanes::with_every_backend;
+use super::super::pack::FloatWeights;
 use super::*;
 
 const INPUTS: usize = 96;
@@ -127,6 +128,38 @@ fn a_row_depends_on_nothing_else<L: Lanes>() {
 #[test]
 fn rows_on_every_backend() {
     with_every_backend!(a_row_depends_on_nothing_else);
+}
+
+/// More outputs than one thread's share, no multiple of anything, and all below the zeros that the last tile is filled with.
+fn rows_are_columns_with_their_peaks<L: Lanes>() {
+    let (outputs, rows) = (1003, 11);
+    let weights = (0..outputs * INPUTS).map(|at| -1.0 - ((at * 7919) % 1009) as f32 / 64.0).collect();
+    let matrix = PackedLinear::pack_floats(weights, INPUTS, FloatWeights::Round).unwrap();
+    let mut x = Activations::default();
+    x.fill::<L>(&Team::new(1), matrix.input_shape(rows), 0, |block, first, out| {
+        for (row, out) in out.iter_mut().enumerate() {
+            *out = std::array::from_fn(|column| 1.0 + ((block + column) * (first + row) % 13) as f32);
+        }
+    });
+    let mut columns = Columns::default();
+    matrix.forward::<L>(&Team::new(1), &x, &mut columns);
+    for threads in [1, 3] {
+        let (mut out, mut peaks) =
+            (vec![f32::NAN; rows * outputs], vec![f32::NAN; rows * outputs.div_ceil(PEAK_COLUMNS)]);
+        matrix.forward_rows::<L>(&Team::new(threads), &x, &mut out, &mut peaks);
+        for (row, (values, peaks)) in out.chunks(outputs).zip(peaks.chunks(outputs.div_ceil(PEAK_COLUMNS))).enumerate()
+        {
+            let want: Vec<f32> = (0..outputs).map(|output| columns.tile(output / LANES)[row][output % LANES]).collect();
+            assert_eq!(values, want, "row {row}");
+            assert!(want.iter().all(|value| *value < 0.0));
+            assert_eq!(peaks, peaks_of(&want).collect::<Vec<_>>(), "row {row}");
+        }
+    }
+}
+
+#[test]
+fn peaks_on_every_backend() {
+    with_every_backend!(rows_are_columns_with_their_peaks);
 }
 
 #[test]
