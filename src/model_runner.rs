@@ -63,6 +63,11 @@ pub trait ModelRunner: Send {
     /// The batch could not be run, and the logits mean nothing; the runner can go on with the next one.
     fn forward_into(&mut self, batch: &[SequenceSlice<'_>], logits: &mut Logits) -> Result<(), ForwardError>;
 
+    /// Calls `work` for each number below `count`, on the threads of the forward pass where there are any.
+    fn for_each(&self, count: usize, work: &(dyn Fn(usize) + Sync)) {
+        (0..count).for_each(work);
+    }
+
     /// [`forward_into`](Self::forward_into) new memory.
     ///
     /// # Errors

@@ -11,6 +11,7 @@ pub mod radix_cache;
 pub mod outbox;
 pub mod vitals;
 mod batch_result;
+mod sampling;
 mod embedding;
 mod grammar;
 mod pause;

@@ -27,6 +27,10 @@ impl ModelRunner for DrilledRunner {
         self.drills.before_step()?;
         self.model.forward_into(batch, logits)
     }
+
+    fn for_each(&self, count: usize, work: &(dyn Fn(usize) + Sync)) {
+        self.model.for_each(count, work);
+    }
 }
 
 impl Drills {

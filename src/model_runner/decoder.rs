@@ -12,6 +12,7 @@ use std::marker::PhantomData;
 use super::attention::{Attended, KvLayer};
 use super::kernels::backend::{WithLanes, with_lanes};
 use super::kernels::elementwise::rms_norm;
+use super::kernels::scratch::with_floats;
 use super::kernels::tile_memory::gather;
 use super::kernels::{Activations, Columns, LANES, Lanes, PackedLinear, Team};
 use super::{ForwardError, Logits, ModelRunner, PAGE_SIZE, SequenceSlice};
@@ -20,7 +21,7 @@ use batch::{Batch, Limits};
 pub use config::DecoderConfig;
 pub use heads::HeadNorms;
 pub use layer::LayerWeights;
-use rope::Rope;
+use rope::{Angles, Rope};
 
 /// A decoder with its KV pool and its threads, on kernels for one set of instructions.
 struct DecoderRunner<L> {
@@ -28,6 +29,7 @@ struct DecoderRunner<L> {
     config: DecoderConfig,
     weights: DecoderWeights,
     rope: Rope,
+    angles: Angles,
     kv: Vec<KvLayer>,
     pages: usize,
     team: Team,
@@ -117,21 +119,22 @@ impl<L: Lanes> DecoderRunner<L> {
         let layers = 0..weights.layers.len();
         let kv = layers.map(|_| KvLayer::new(config.kv_shape(), pages)).collect::<io::Result<_>>()?;
         let rope = Rope::new(&config.rope);
-        let scratch = Scratch::default();
-        Ok(Self { info, config, weights, rope, kv, pages, team, scratch, lanes: PhantomData })
+        let (angles, scratch) = (rope.no_angles(), Scratch::default());
+        Ok(Self { info, config, weights, rope, angles, kv, pages, team, scratch, lanes: PhantomData })
     }
 
     fn embed(&mut self, batch: &Batch<'_>) {
         let (rows, width) = (batch.rows.len(), self.config.embedding_length);
         self.scratch.x.reshape(rows, width);
-        let mut embedding = vec![0.0; width];
         let x = self.scratch.x.tiles_mut();
-        for (index, row) in batch.rows.iter().enumerate() {
-            self.weights.embedding.row(row.token.index(), &mut embedding);
-            for (tile, values) in embedding.as_chunks::<LANES>().0.iter().enumerate() {
-                x[tile * rows + index] = *values;
+        with_floats(width, |embedding| {
+            for (index, row) in batch.rows.iter().enumerate() {
+                self.weights.embedding.row(row.token.index(), embedding);
+                for (tile, values) in embedding.as_chunks::<LANES>().0.iter().enumerate() {
+                    x[tile * rows + index] = *values;
+                }
             }
-        }
+        });
     }
 
     /// The last norm and the head, for the rows that want it.
@@ -171,11 +174,16 @@ impl<L: Lanes> ModelRunner for DecoderRunner<L> {
             return Ok(());
         }
         self.embed(&batch);
-        let angles = self.rope.angles(batch.rows.iter().map(|row| row.position));
+        self.rope.write_angles(batch.rows.iter().map(|row| row.position), &mut self.angles);
         for (layer, kv) in self.weights.layers.iter().zip(&mut self.kv) {
-            layer.forward::<L>(&self.team, &self.config, &batch, &angles, kv, &mut self.scratch);
+            layer.forward::<L>(&self.team, &self.config, &batch, &self.angles, kv, &mut self.scratch);
         }
         self.write_logits(&batch, logits);
         Ok(())
+    }
+
+    fn for_each(&self, count: usize, work: &(dyn Fn(usize) + Sync)) {
+        let cost = count * self.info.vocab_size as usize / LANES;
+        self.team.for_each(cost, 0..count, work);
     }
 }

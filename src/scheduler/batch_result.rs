@@ -10,7 +10,8 @@ use crate::io_struct::{
     AbortKind, BatchTokenIdOutput, EngineEvent, EngineOutput, FinishReason, FromEngine, HttpWorkerIpc, PrefillChunk,
     TokenIdOutput,
 };
-use crate::model_runner::{ForwardError, Logits, LogitsRow, SequenceSlice, sampler};
+use crate::model_runner::sampler::Sampled;
+use crate::model_runner::{ForwardError, Logits, SequenceSlice};
 use crate::telemetry::labels::{Hop, StepPhase};
 
 /// What the requests of each frontend got.
@@ -36,8 +37,8 @@ impl Scheduler {
         if info.phase != StepPhase::Decode {
             self.tell_chunks(&slots, out);
         }
-        let of_slot = |slot: &Slot| slices(&self.running[slot.index], slot).collect::<Vec<_>>();
-        let slices: Vec<SequenceSlice<'_>> = slots.iter().flat_map(of_slot).collect();
+        let running = &self.running;
+        let slices: Vec<SequenceSlice<'_>> = slots.iter().flat_map(|slot| slices(&running[slot.index], slot)).collect();
         let mut logits = std::mem::take(&mut self.logits);
         let result = self.runner.forward_into(&slices, &mut logits);
         out.broadcast(FromEngine::Event(EngineEvent::StepEnded(info)));
@@ -76,15 +77,16 @@ impl Scheduler {
         }
     }
 
-    /// Samples, appends, and sends each frontend its news in one message.
+    /// Appends what is sampled, and sends each frontend its news in one message.
     fn process_batch_result(&mut self, slots: &[Slot], logits: &Logits, out: &mut dyn Outbox) {
         let eos = self.runner.info().eos_token_ids.clone();
-        let mut rows = logits.peaked_rows();
+        let mut sampled = self.sample(slots, logits);
         let mut news = News::new();
         for slot in slots {
             let request = &mut self.running[slot.index];
             let was_decoding = request.decoding;
-            score(request, slot.tokens, &mut rows);
+            let scored = sampled.by_ref().take(request.scored(slot.tokens).len());
+            request.input_logprobs.extend(scored.filter_map(|sampled| sampled.logprob));
             request.computed(slot.tokens, &mut self.kv_pool);
             if request.computed < request.tokens.len() {
                 continue; // a chunk in the middle of its prompt
@@ -92,12 +94,10 @@ impl Scheduler {
             let output = if request.params.max_new_tokens == 0 {
                 request.output(None, Vec::new(), Some(FinishReason::Length(0)))
             } else {
-                let row = rows.next().expect("the runner returns a row for each slice that wants one");
-                self.vitals.grammar_waited(request.await_mask());
-                match request.choose(row, &eos) {
-                    Ok((sampled, ends)) => {
-                        request.output(Some(sampled.token), sampled.logprob.into_iter().collect(), ends)
-                    }
+                let Sampled { token, logprob } =
+                    sampled.next().expect("the runner returns a row for each slice that wants one");
+                match request.append(token, &eos) {
+                    Ok(ends) => request.output(Some(token), logprob.into_iter().collect(), ends),
                     Err(error) => request.output(None, Vec::new(), Some(request.grammar_failed(&error))),
                 }
             };
@@ -143,14 +143,6 @@ impl Scheduler {
             out.send(&request.worker, FromEngine::Event(left));
         }
     }
-}
-
-/// Notes the logprobs of the prompt's tokens behind the scored places among the next `count`.
-fn score<'l>(request: &mut Request, count: usize, rows: &mut impl Iterator<Item = LogitsRow<'l>>) {
-    let Some(wanted) = &request.logprobs else { return };
-    let scored = request.scored(count).zip(rows);
-    let entries = scored.map(|(place, row)| sampler::logprob_of(row, request.tokens[place + 1], wanted));
-    request.input_logprobs.extend(entries);
 }
 
 /// Prefill ends with the first token, decode with the last; a probe's batch ends at once. A retracted request computes

@@ -7,8 +7,6 @@ use super::Scheduler;
 use super::request::Request;
 use crate::clock::MonoNanos;
 use crate::io_struct::{AbortKind, FinishReason, TokenId};
-use crate::model_runner::LogitsRow;
-use crate::model_runner::sampler::{self, Sampled};
 use crate::structured::worker::{Constraint, GrammarWorkers};
 use crate::structured::{GrammarError, Progress, TokenMask};
 
@@ -68,35 +66,33 @@ impl Request {
         FinishReason::Abort { message: format!("{name} cannot be followed: {error}"), kind }
     }
 
-    /// Chooses the next token from `row` and appends it. If the output ends with it, says why: a grammar that allows
-    /// nothing more ends it, and so does a model that ends what its grammar lets end.
+    /// The tokens that its grammar allows next, if that is known.
+    pub(super) fn mask(&self) -> Option<&[u32]> {
+        self.constraint.as_ref().and_then(Constraint::mask).map(TokenMask::words)
+    }
+
+    /// Appends `token`. If the output ends with it, says why: a grammar that allows nothing more ends it, and so does a
+    /// model that ends what its grammar lets end.
     ///
     /// # Errors
     /// The grammar cannot be followed.
-    pub(super) fn choose(
-        &mut self,
-        row: LogitsRow<'_>,
-        eos: &[TokenId],
-    ) -> Result<(Sampled, Option<FinishReason>), GrammarError> {
+    pub(super) fn append(&mut self, token: TokenId, eos: &[TokenId]) -> Result<Option<FinishReason>, GrammarError> {
         match &mut self.constraint {
             Some(constraint) => _ = constraint.wait()?,
             None if self.params.grammar.is_some() => return Err(GrammarError::new("this engine follows no grammars")),
             None => {}
         }
-        let mask = self.constraint.as_ref().and_then(Constraint::mask).map(TokenMask::words);
-        let sampled = sampler::sample(row, &self.sampling_input(mask));
-        self.tokens.push(sampled.token);
+        self.tokens.push(token);
         self.decoding = true;
-        let ends = self.finish_reason(sampled.token, eos);
-        let progress = self.constraint.as_mut().map(|constraint| constraint.take(sampled.token)).transpose()?;
-        let ends = match (progress, ends) {
-            (Some(Progress::Complete), None | Some(FinishReason::Length(_))) if eos.contains(&sampled.token) => {
-                Some(FinishReason::StopToken(sampled.token))
+        let ends = self.finish_reason(token, eos);
+        let progress = self.constraint.as_mut().map(|constraint| constraint.take(token)).transpose()?;
+        Ok(match (progress, ends) {
+            (Some(Progress::Complete), None | Some(FinishReason::Length(_))) if eos.contains(&token) => {
+                Some(FinishReason::StopToken(token))
             }
             (Some(Progress::Complete), None | Some(FinishReason::Length(_))) => Some(FinishReason::Grammar),
             (_, ends) => ends,
-        };
-        Ok((sampled, ends))
+        })
     }
 }
 

@@ -143,6 +143,12 @@ impl Request {
         }
     }
 
+    /// It has its next token after `count` more are computed, and not only what it was asked for.
+    #[must_use]
+    pub fn samples_after(&self, count: usize) -> bool {
+        self.computed + count == self.tokens.len() && self.params.max_new_tokens > 0
+    }
+
     /// What the choice of its next token depends on, if only the tokens of `allowed` may come.
     #[must_use]
     pub fn sampling_input<'a>(&'a self, allowed: Option<&'a [u32]>) -> SamplingInput<'a> {

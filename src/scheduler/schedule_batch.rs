@@ -159,7 +159,7 @@ fn chunk(request: &Request, budget: &StepBudget, work: &mut StepWork, rows: &mut
 /// The runner's view of `slot`: one slice, or more, where logits in the middle of the prompt are wanted.
 pub(super) fn slices<'a>(request: &'a Request, slot: &Slot) -> impl Iterator<Item = SequenceSlice<'a>> {
     let (start, end) = (request.computed, request.computed + slot.tokens);
-    let wants_last = end == request.tokens.len() && request.params.max_new_tokens > 0;
+    let wants_last = request.samples_after(slot.tokens);
     let scored = request.scored(slot.tokens);
     let before = if scored.is_empty() { start..start } else { start..scored.start };
     let behind = if scored.is_empty() { start..end } else { scored.end..end };

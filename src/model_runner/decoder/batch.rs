@@ -35,7 +35,13 @@ pub(super) struct Limits {
 impl<'a> Batch<'a> {
     /// Lays the batch out; refuses what would read or write outside of the model's tables.
     pub(super) fn new(slices: &[SequenceSlice<'a>], limits: Limits) -> Result<Self, ForwardError> {
-        let mut batch = Self { rows: Vec::new(), by_page: Vec::new(), groups: Vec::new(), wanted: Vec::new() };
+        let tokens = slices.iter().map(|slice| slice.tokens.len()).sum::<usize>();
+        let mut batch = Self {
+            rows: Vec::with_capacity(tokens),
+            by_page: Vec::new(),
+            groups: Vec::with_capacity(slices.len() + tokens / GROUP_ROWS),
+            wanted: Vec::with_capacity(slices.len()),
+        };
         for (index, slice) in slices.iter().enumerate() {
             let refuse = |message: String| ForwardError::Batch(format!("sequence {index}: {message}"));
             limits.check(slice).map_err(refuse)?;

@@ -96,15 +96,20 @@ impl Rope {
         Self { frequencies: (0..config.dim / 2).map(frequency).collect(), pairs: config.pairs, length }
     }
 
+    /// Room for angles, to be written again for each batch.
+    pub(super) fn no_angles(&self) -> Angles {
+        Angles { pairs: self.pairs, count: self.frequencies.len(), turns: Vec::new() }
+    }
+
     /// The angles of these positions.
-    pub(super) fn angles(&self, positions: impl Iterator<Item = usize>) -> Angles {
-        let turn = |position: usize| {
-            self.frequencies.iter().map(move |frequency| {
+    pub(super) fn write_angles(&self, positions: impl Iterator<Item = usize>, to: &mut Angles) {
+        to.turns.clear();
+        for position in positions {
+            to.turns.extend(self.frequencies.iter().map(|frequency| {
                 let (sin, cos) = (position as f32 * frequency).sin_cos();
                 (cos * self.length, sin * self.length)
-            })
-        };
-        Angles { pairs: self.pairs, count: self.frequencies.len(), turns: positions.flat_map(turn).collect() }
+            }));
+        }
     }
 }
 

@@ -1,6 +1,8 @@
 //! Exponentials of one row of logits, as wide as the machine computes: a row is as long as the vocabulary, and a step has
 //! one for each request.
 
+use std::f32::consts::{LN_2, LOG2_E};
+
 use crate::io_struct::TokenId;
 use crate::model_runner::LogitsRow;
 
@@ -74,7 +76,7 @@ impl Curve {
     /// `largest` is the largest logit.
     #[must_use]
     pub fn new(largest: f32, sharpness: f32) -> Self {
-        Self { largest, doublings: sharpness * std::f32::consts::LOG2_E }
+        Self { largest, doublings: sharpness * LOG2_E }
     }
 
     /// The order of additions is written down, so the sum is the same on every machine.
@@ -104,7 +106,7 @@ impl Curve {
         let rounded = clamped + ROUND;
         let part = clamped - (rounded - ROUND);
         let mut series = 1.326_472_7e-3_f32;
-        for coefficient in [9.671_513e-3, 5.550_733_6e-2, 2.402_224_2e-1, 6.931_47e-1, 1.0] {
+        for coefficient in [9.671_513e-3, 5.550_733_6e-2, 2.402_224_2e-1, LN_2, 1.0] {
             series = series.mul_add(part, coefficient);
         }
         let scale = f32::from_bits((rounded.to_bits() << 23).wrapping_add(0x3f80_0000));
