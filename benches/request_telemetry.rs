@@ -54,7 +54,7 @@ fn request(ledger: &ProbeLedger, chunks: u64) {
     let now = MonoNanos::now;
     let entered = |hop| ledger.note(&EngineEvent::HopEntered { rid: rid.clone(), hop }, now());
     let left = |hop| ledger.note(&EngineEvent::HopLeft { rid: rid.clone(), hop }, now());
-    ledger.begin(&rid, Purpose::Serve, spans::context(&span), now());
+    ledger.begin(&rid, 1, Purpose::Serve, spans::context(&span), now());
     ledger.enter(&rid, Hop::Submit, now());
     ledger.leave(&rid, Hop::Submit, now());
     ledger.enter(&rid, Hop::IpcToEngine, now());
@@ -78,7 +78,7 @@ fn request(ledger: &ProbeLedger, chunks: u64) {
     ledger.detokenized(&rid, now(), now(), Duration::ZERO);
     ledger.enter(&rid, Hop::Receive, now());
     ledger.leave(&rid, Hop::Receive, now());
-    ledger.end(&rid, RequestOutcome::Length, now()).unwrap();
+    ledger.end(&rid, 1, RequestOutcome::Length, now()).unwrap();
     spans::record_request(
         &span,
         &RequestAttributes {

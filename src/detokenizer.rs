@@ -36,6 +36,8 @@ pub struct StrOutput {
 #[derive(Debug)]
 struct Decoding {
     serial: u64,
+    /// The engine that it was sent to: another one begins the output anew.
+    epoch: u64,
     text: IncrementalText,
     stop: StopStrings,
     skip_special_tokens: bool,
@@ -49,10 +51,11 @@ pub struct Detokenizer {
 }
 
 impl Detokenizer {
-    /// Expects output of `rid`, as far as it bears `serial`.
-    pub fn register(&self, rid: &Rid, serial: u64, params: &SamplingParams) {
+    /// Expects output of `rid` from its beginning, as far as it bears `serial` and comes from the engine of `epoch`.
+    pub fn register(&self, rid: &Rid, serial: u64, epoch: u64, params: &SamplingParams) {
         let decoding = Decoding {
             serial,
+            epoch,
             text: IncrementalText::default(),
             stop: StopStrings::new(&params.stop, params.no_stop_trim),
             skip_special_tokens: params.skip_special_tokens,
@@ -69,13 +72,14 @@ impl Detokenizer {
         }
     }
 
-    /// Decodes one batch. What nobody expects is dropped.
+    /// Decodes one batch of the engine of `epoch`. What nobody expects is dropped.
     #[must_use]
-    pub fn detokenize(&self, tokenizer: &Tokenizer, batch: BatchTokenIdOutput) -> BatchStrOutput {
+    pub fn detokenize(&self, tokenizer: &Tokenizer, batch: BatchTokenIdOutput, epoch: u64) -> BatchStrOutput {
         let mut live = self.live();
         let mut before = Instant::now();
         let outputs = batch.outputs.into_iter().filter_map(|output| {
-            let decoding = live.get_mut(&output.rid).filter(|decoding| decoding.serial == output.serial)?;
+            let expected = |decoding: &&mut Decoding| decoding.serial == output.serial && decoding.epoch == epoch;
+            let decoding = live.get_mut(&output.rid).filter(expected)?;
             let mut decoded = decoding.decode(tokenizer, output);
             let now = Instant::now(); // the only telemetry for each output: one reading of the clock
             decoding.spent += now - before;
@@ -141,16 +145,16 @@ mod tests {
         let tokenizer = Tokenizer::for_source(&ModelSource::Scripted(String::new())).unwrap();
         let detokenizer = Detokenizer::default();
         let rid = Rid::random();
-        detokenizer.register(&rid, 7, params);
+        detokenizer.register(&rid, 7, 0, params);
         let stray = TokenIdOutput { serial: 6, ..output_of(&rid, b'?') };
-        let batch = detokenizer.detokenize(&tokenizer, BatchTokenIdOutput { outputs: vec![stray] });
+        let batch = detokenizer.detokenize(&tokenizer, BatchTokenIdOutput { outputs: vec![stray] }, 0);
         assert!(batch.outputs.is_empty(), "output of an earlier request with the same rid");
         let (mut deltas, mut end) = (Vec::new(), None);
         for (i, byte) in bytes.iter().enumerate() {
             let last = i + 1 == bytes.len();
             let finish_reason = last.then_some(FinishReason::Length(9));
             let output = TokenIdOutput { finish_reason, completion_tokens: i as u32 + 1, ..output_of(&rid, *byte) };
-            let batch = detokenizer.detokenize(&tokenizer, BatchTokenIdOutput { outputs: vec![output] });
+            let batch = detokenizer.detokenize(&tokenizer, BatchTokenIdOutput { outputs: vec![output] }, 0);
             for decoded in batch.outputs {
                 deltas.push(decoded.text);
                 end = decoded.output.finish_reason.or(end);
@@ -178,12 +182,12 @@ mod tests {
             let whole = String::from_utf8_lossy(&bytes);
             assert!(want.is_none_or(|text| text == whole));
             let (detokenizer, rid) = (Detokenizer::default(), Rid::random());
-            detokenizer.register(&rid, 7, &SamplingParams::default());
+            detokenizer.register(&rid, 7, 0, &SamplingParams::default());
             let mut joined = String::new();
             for (i, id) in ids.iter().enumerate() {
                 let finish_reason = (i + 1 == ids.len()).then_some(FinishReason::Length(9));
                 let output = TokenIdOutput { output_ids: vec![*id], finish_reason, ..output_of(&rid, 0) };
-                let batch = detokenizer.detokenize(&tokenizer, BatchTokenIdOutput { outputs: vec![output] });
+                let batch = detokenizer.detokenize(&tokenizer, BatchTokenIdOutput { outputs: vec![output] }, 0);
                 joined.extend(batch.outputs.into_iter().map(|output| output.text));
             }
             assert_eq!(joined, whole);

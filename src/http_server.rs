@@ -92,7 +92,10 @@ pub fn router(health: HealthState, levels: Levels, policy: Policy) -> Router {
         .route_layer(middleware::from_fn_with_state(manager, embed::fits_the_model))
         .route_layer(middleware::from_fn_with_state(metrics, count_refusals))
         .route_layer(middleware::from_fn(trace_layer::trace));
-    let levels = levels::routes().with_state(levels).layer(DefaultBodyLimit::max(policy.max_body_bytes));
+    let levels = levels::routes()
+        .with_state(levels)
+        .layer(DefaultBodyLimit::max(policy.max_body_bytes))
+        .layer(Extension(BodyLimit(policy.max_body_bytes)));
     let info = info::routes().with_state(AdminState::from(&health)).merge(openapi::routes()).merge(levels);
     guarded(requests.merge(info).merge(about_health(health)), policy, all)
 }

@@ -120,7 +120,7 @@ impl IncidentLog {
     /// A probe failed. The first of its cause in an episode is reported, the others are counted there. Whoever probes
     /// while the engine is dead adds to the report of its death.
     pub fn probe_failed(&self, autopsy: &Autopsy) {
-        let Some(cause) = autopsy.cause.filter(|cause| *cause != Cause::Paused) else { return };
+        let Some(cause) = autopsy.cause else { return };
         let report = Incident {
             stalled_at: autopsy.stalled_at,
             failed_probes: 1,

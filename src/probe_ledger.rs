@@ -40,6 +40,8 @@ pub struct ProbeLedger {
 #[derive(Debug, Default)]
 struct Flights {
     by_rid: HashMap<Rid, Flight>,
+    /// Flights whose rid was free again, and taken, before their end was told: a caller may use a rid twice.
+    displaced: Vec<Flight>,
     /// Requests that were in the batch when they were last heard of.
     running: Vec<Rid>,
     /// Probes that have reached the engine.
@@ -55,9 +57,13 @@ impl ProbeLedger {
         Self { flights: Mutex::default(), autopsies: Mutex::default(), tracers, anchor: WallAnchor::now() }
     }
 
-    /// A flight begins under the span of `root`.
-    pub fn begin(&self, rid: &Rid, purpose: Purpose, root: Context, began: MonoNanos) {
-        self.flights().by_rid.insert(rid.clone(), Flight::new(purpose, root, began));
+    /// A flight begins under the span of `root`. Its end is told with its `serial`, which no other has.
+    pub fn begin(&self, rid: &Rid, serial: u64, purpose: Purpose, root: Context, began: MonoNanos) {
+        let mut flights = self.flights();
+        if let Some(before) = flights.land(rid) {
+            flights.displaced.push(before);
+        }
+        flights.by_rid.insert(rid.clone(), Flight::new(serial, purpose, root, began));
     }
 
     /// It reached `hop`. Unknown flights are ignored: they have ended.
@@ -129,14 +135,14 @@ impl ProbeLedger {
 
     /// A request ends, at `at`: its hops become spans. If it failed, what is unfinished is marked so. `None` if it has
     /// ended before.
-    pub fn end(&self, rid: &Rid, outcome: RequestOutcome, at: MonoNanos) -> Option<Flight> {
-        let mut flight = self.land(rid)?;
+    pub fn end(&self, rid: &Rid, serial: u64, outcome: RequestOutcome, at: MonoNanos) -> Option<Flight> {
+        let mut flight = self.flights().land_request(rid, serial)?;
         flight.timeline.close(outcome, at);
         self.write(&flight, at);
         Some(flight)
     }
 
-    /// The flight is over, and not yet written: what is heard of it from now on comes too late.
+    /// The probe's flight is over, and not yet written: what is heard of it from now on comes too late.
     #[must_use]
     pub fn land(&self, rid: &Rid) -> Option<Flight> {
         self.flights().land(rid)
@@ -158,15 +164,16 @@ impl ProbeLedger {
 
     /// The trace of a flight under way, if it ends so at `at`; `None` if nobody keeps it.
     #[must_use]
-    pub fn trace_of(&self, rid: &Rid, at: MonoNanos, ending: Ending) -> Option<TraceRef> {
-        let (root, began) = self.flights().by_rid.get(rid).map(|flight| (flight.root.clone(), flight.began))?;
+    pub fn trace_of(&self, rid: &Rid, serial: u64, at: MonoNanos, ending: Ending) -> Option<TraceRef> {
+        let (root, began) = self.flights().find(rid, serial).map(|flight| (flight.root.clone(), flight.began))?;
         self.trace(&root, began, at, ending)
     }
 
     /// Flights under way.
     #[must_use]
     pub fn under_way(&self) -> usize {
-        self.flights().by_rid.len()
+        let flights = self.flights();
+        flights.by_rid.len() + flights.displaced.len()
     }
 
     /// Keeps an autopsy; the oldest makes room.
@@ -239,6 +246,19 @@ impl Flights {
         let flights = self.running.iter().filter_map(|rid| Some((rid, self.by_rid.get(rid)?)));
         let running = flights.filter(|(_, flight)| flight.timeline.runs());
         running.take(MAX_LINKS).map(|(rid, flight)| flight.as_holder(rid)).collect()
+    }
+
+    fn find(&self, rid: &Rid, serial: u64) -> Option<&Flight> {
+        let is_it = |flight: &&Flight| flight.serial == serial;
+        self.by_rid.get(rid).filter(is_it).or_else(|| self.displaced.iter().find(is_it))
+    }
+
+    fn land_request(&mut self, rid: &Rid, serial: u64) -> Option<Flight> {
+        if self.by_rid.get(rid).is_some_and(|flight| flight.serial == serial) {
+            return self.land(rid);
+        }
+        let place = self.displaced.iter().position(|flight| flight.serial == serial)?;
+        Some(self.displaced.swap_remove(place))
     }
 
     fn land(&mut self, rid: &Rid) -> Option<Flight> {

@@ -262,3 +262,6 @@ impl TokenizerManager {
         self.tell_engine(ToEngine::Abort(AbortReq { rid: rid.clone(), serial }));
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::error::ApiError;
 use super::generate::ApiState;
 use super::generate::body::ApiJson;
-use super::generate::exchange::{abort_error, collect};
+use super::generate::exchange::collect;
 use super::generate::request::Shape;
 use super::generate::response::finish_reason;
 use crate::clock::MonoNanos;
@@ -104,8 +104,8 @@ pub async fn embed_all(
             stream.leave_root_to_first();
         }
         stream.admitted().await?;
-        let output = collect(std::slice::from_mut(&mut stream), |_, output| output).await.pop().unwrap_or_default();
-        match ended_without_vector(output.finish_reason.as_ref()) {
+        let output = collect(std::slice::from_mut(&mut stream)).await?.pop().unwrap_or_default();
+        match given_up(output.finish_reason.as_ref()) {
             Some(error) => Err(error),
             None => Ok(output),
         }
@@ -113,14 +113,13 @@ pub async fn embed_all(
     stream::iter(outputs).buffered(window as usize).try_collect().await
 }
 
-/// The error of a text that was given up. Unlike a generation, of which some text may be there, nothing is left of a
-/// text that was aborted on request, so that is an error too.
-fn ended_without_vector(finish_reason: Option<&FinishReason>) -> Option<ApiError> {
+/// The error of a text that was aborted on request. Of a generation some text may be there; of a text nothing is left.
+fn given_up(finish_reason: Option<&FinishReason>) -> Option<ApiError> {
     match finish_reason {
         Some(FinishReason::Abort { message, kind: AbortKind::Requested }) => {
             Some(ApiError::not_serving(message.clone()).of_accepted())
         }
-        other => abort_error(other),
+        _ => None,
     }
 }
 

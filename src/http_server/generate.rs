@@ -10,7 +10,6 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Extension, Json, Router};
-use serde_json::Value;
 
 use super::error::ApiError;
 use crate::clock::MonoNanos;
@@ -18,7 +17,7 @@ use crate::config::ParserArgs;
 use crate::io_struct::Rid;
 use crate::tokenizer_manager::TokenizerManager;
 use body::ApiJson;
-use exchange::{Call, abort_error, collect, stream_response, submit};
+use exchange::{Call, collect, stream_response, submit};
 use logprobs::Shown;
 use request::{GenerateBody, Shape};
 use response::{Answer, Cumulative, Teller};
@@ -63,15 +62,11 @@ pub async fn generate(
     if streaming {
         return Ok((rid, stream_response(streams, Cumulative::new(tellers, shape))).into_response());
     }
-    let outputs = collect(&mut streams, |_, output| output).await.into_iter().zip(&tellers);
-    let outputs = outputs.map(|(output, teller)| match abort_error(output.finish_reason.as_ref()) {
-        Some(error) => Err(error),
-        None => Ok(teller.object(&output)),
-    });
-    let outputs: Result<Vec<Value>, ApiError> = outputs.collect();
+    let outputs = collect(&mut streams).await?;
+    let mut outputs = tellers.iter().zip(&outputs).map(|(teller, output)| teller.object(output));
     let answer = match shape {
-        Shape::Single => outputs?.into_iter().next().unwrap_or_default(),
-        Shape::List => Value::Array(outputs?),
+        Shape::Single => outputs.next().unwrap_or_default(),
+        Shape::List => outputs.collect(),
     };
     Ok((rid, Json(answer)).into_response())
 }

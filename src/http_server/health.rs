@@ -18,7 +18,6 @@ use super::error::ApiError;
 use crate::config::parse_duration;
 use crate::engine_view::{EngineView, Link};
 use crate::io_struct::{AbortKind, FinishReason};
-use crate::probe_ledger::cause::HEARTBEAT_LATE;
 use crate::server_status::ServerStatus;
 use crate::telemetry::labels::{ProbeEndpoint, ProbeEvidence, ProbeOutcome};
 use crate::telemetry::metrics::Metrics;
@@ -111,7 +110,7 @@ fn short_cut(manager: &TokenizerManager, generation_is_off: bool) -> Option<Verd
             let reason = "generation on /health is switched off (--disable-health-generation)".to_owned();
             Some(Verdict::without_answer(ProbeOutcome::Shortcut, reason))
         }
-        ServerStatus::Up | ServerStatus::UnHealthy => paused_now(manager.engine()),
+        ServerStatus::Up | ServerStatus::UnHealthy => Verdict::paused(&manager.engine().snapshot()),
     }
 }
 
@@ -163,14 +162,6 @@ async fn death(engine: &EngineView) -> String {
     }
 }
 
-/// While generation is paused, there is nothing to prove. An engine that says nothing, paused or not, is to be probed.
-fn paused_now(engine: &EngineView) -> Option<Verdict> {
-    let engine = engine.snapshot();
-    let reason = "generation is paused (POST /continue_generation ends it)".to_owned();
-    (engine.paused && engine.heartbeat_age <= HEARTBEAT_LATE)
-        .then(|| Verdict::without_answer(ProbeOutcome::Paused, reason))
-}
-
 /// Returns when generation is paused while the probe waits.
 async fn pause(engine: &EngineView) -> Verdict {
     let mut paused = engine.watch_paused();
@@ -178,10 +169,10 @@ async fn pause(engine: &EngineView) -> Verdict {
         if paused.wait_for(|paused| *paused).await.is_err() {
             std::future::pending::<()>().await;
         }
-        if let Some(verdict) = paused_now(engine) {
+        if let Some(verdict) = Verdict::paused(&engine.snapshot()) {
             return verdict;
         }
-        let _ = paused.changed().await; // paused, and silent: the limit decides
+        let _ = paused.changed().await; // paused, and silent: what it says when the limit passes decides
     }
 }
 

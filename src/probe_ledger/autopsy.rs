@@ -158,7 +158,6 @@ impl Scene {
             away_from_socket: self.engine.away_from_socket,
             heartbeat_age: self.engine.heartbeat_age,
             step: self.engine.step,
-            paused: self.engine.paused,
             loop_stood: self.engine.loop_stood,
             waiting: heartbeat.waiting,
             parked: heartbeat.return_health_check_ipcs,

@@ -38,8 +38,6 @@ pub struct Evidence {
     pub heartbeat_age: Duration,
     /// The step in flight and its age.
     pub step: Option<(StepInfo, Duration)>,
-    /// Generation is paused.
-    pub paused: bool,
     /// How long the scheduler's loop had not turned when the last heartbeat was sent.
     pub loop_stood: Duration,
     /// Requests without a place in the batch.
@@ -148,9 +146,6 @@ fn diagnose_scheduler(evidence: &Evidence, hop: Hop) -> (Cause, String) {
         return (Cause::LoopFrozen, detail);
     }
     let (waiting, parked) = (evidence.waiting, evidence.parked);
-    if evidence.paused {
-        return (Cause::Paused, format!("generation is paused; {waiting} requests and {parked} probes wait"));
-    }
     let why = match evidence.kv_lacking_tokens {
         0 => "the loop turns and forms no batch".to_owned(),
         lacking => {

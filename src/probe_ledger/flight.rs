@@ -19,6 +19,8 @@ const MAX_BATCHES: usize = 4;
 /// One probe or request under way.
 #[derive(Debug, Clone)]
 pub struct Flight {
+    /// What it is known by, beside its rid.
+    pub(super) serial: u64,
     /// Why it exists.
     pub purpose: Purpose,
     /// The span that its hops are children of.
@@ -46,8 +48,9 @@ pub(super) struct Holder {
 
 impl Flight {
     /// One that begins.
-    pub(super) fn new(purpose: Purpose, root: Context, began: MonoNanos) -> Self {
+    pub(super) fn new(serial: u64, purpose: Purpose, root: Context, began: MonoNanos) -> Self {
         Self {
+            serial,
             purpose,
             root,
             began,

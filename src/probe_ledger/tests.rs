@@ -41,7 +41,7 @@ impl Bench {
 
     fn request(&mut self, name: &str, id: u64) -> Rid {
         let rid = Rid::from_caller(name).unwrap();
-        self.ledger.begin(&rid, Purpose::Serve, root(id), MonoNanos(0));
+        self.ledger.begin(&rid, id, Purpose::Serve, root(id), MonoNanos(0));
         rid
     }
 
@@ -62,7 +62,7 @@ fn a_probe_knows_which_requests_held_it_up() {
     bench.leave(&done, Hop::Prefill);
     bench.step(1);
     let probe = ProbeId::random();
-    bench.ledger.begin(&probe.rid(), Purpose::HealthCheck(probe), root(99), MonoNanos(0));
+    bench.ledger.begin(&probe.rid(), 99, Purpose::HealthCheck(probe), root(99), MonoNanos(0));
     bench.enter(&probe.rid(), Hop::Inbox);
     bench.leave(&probe.rid(), Hop::Inbox);
     bench.enter(&probe.rid(), Hop::ReturnHealthCheckIpcs);
@@ -88,7 +88,7 @@ fn links_are_bounded_and_nothing_is_left_of_who_has_landed() {
         bench.enter(rid, Hop::Prefill);
     }
     let probe = ProbeId::random();
-    bench.ledger.begin(&probe.rid(), Purpose::HealthCheck(probe), root(999), MonoNanos(0));
+    bench.ledger.begin(&probe.rid(), 999, Purpose::HealthCheck(probe), root(999), MonoNanos(0));
     bench.enter(&probe.rid(), Hop::Inbox);
     for number in 1..100 {
         bench.step(number);
@@ -96,9 +96,27 @@ fn links_are_bounded_and_nothing_is_left_of_who_has_landed() {
     let flight = bench.ledger.land(&probe.rid()).unwrap();
     assert_eq!(flight.waited_for().len(), MAX_LINKS);
     assert!(flight.spans(&WallAnchor::now(), 99)[0].links.len() == MAX_LINKS, "stuck in the inbox, it is linked there");
-    for rid in &rids {
-        bench.ledger.end(rid, RequestOutcome::Length, MonoNanos(900)).unwrap();
+    for (rid, serial) in rids.iter().zip(1..) {
+        bench.ledger.end(rid, serial, RequestOutcome::Length, MonoNanos(900)).unwrap();
     }
     let flights = bench.ledger.flights();
     assert!(flights.by_rid.is_empty() && flights.running.is_empty() && flights.probes.is_empty());
+}
+
+/// Between a request's end for its caller and its end here, the caller may have sent another one with the same rid.
+#[test]
+fn a_rid_that_is_used_again_ends_the_flight_that_had_it() {
+    let mut bench = Bench { ledger: ledger(), now: 0 };
+    let rid = bench.request("again", 1);
+    bench.enter(&rid, Hop::Prefill);
+    assert_eq!(bench.request("again", 2), rid);
+    bench.enter(&rid, Hop::Queue);
+    assert_eq!(bench.ledger.under_way(), 2);
+    let hops = |flight: &Flight| flight.timeline.hops().iter().map(|record| record.hop).collect::<Vec<_>>();
+    let end = |serial| bench.ledger.end(&rid, serial, RequestOutcome::Abort, MonoNanos(900));
+    assert_eq!(hops(&end(1).unwrap()), [Hop::Prefill]);
+    assert!(end(1).is_none(), "it has ended");
+    assert_eq!(hops(&end(2).unwrap()), [Hop::Queue]);
+    let flights = bench.ledger.flights();
+    assert!(flights.by_rid.is_empty() && flights.displaced.is_empty() && flights.running.is_empty());
 }

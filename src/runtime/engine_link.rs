@@ -48,13 +48,14 @@ impl EngineLink {
     ) -> IpcError {
         let (sink, stream) = self.frames.split();
         let (to_receive, received) = mpsc::channel(STATION_CAPACITY);
-        let to_detokenizer = match detokenizer(manager.clone(), to_receive.clone()) {
+        let epoch = manager.epoch();
+        let to_detokenizer = match detokenizer(manager.clone(), epoch, to_receive.clone()) {
             Ok(sender) => sender,
             Err(error) => return error.into(),
         };
         let stations = Stations { manager: manager.clone(), to_detokenizer, to_receive };
         let error = tokio::select! {
-            error = write(sink, queue, manager.epoch()) => error,
+            error = write(sink, queue, epoch) => error,
             error = read(stream, &stations, on_ready) => error,
             () = manager.handle_loop(received) => IpcError::Closed,
         };
@@ -75,17 +76,22 @@ enum ToDetokenizer {
     Embeddings(BatchEmbeddingOutput),
 }
 
-/// The detokenizer on a thread of its own: text of many streams must not delay the frontend's tasks.
+/// The detokenizer on a thread of its own: text of many streams must not delay the frontend's tasks. It may outlive its
+/// connection by a batch; what the engine of `epoch` said is of no use once there is another.
 fn detokenizer(
     manager: TokenizerManager,
+    epoch: u64,
     to_receive: mpsc::Sender<Received>,
 ) -> std::io::Result<mpsc::Sender<ToDetokenizer>> {
     let (sender, mut batches) = mpsc::channel(STATION_CAPACITY);
     thread::Builder::new().name("detokenizer".to_owned()).spawn(move || {
         while let Some(batch) = batches.blocking_recv() {
             manager.drills().before_detokenizing();
+            if manager.epoch() != epoch {
+                return;
+            }
             let received = match batch {
-                ToDetokenizer::TokenIds(batch) => Received::BatchStr(manager.detokenize(batch)),
+                ToDetokenizer::TokenIds(batch) => Received::BatchStr(manager.detokenize(batch, epoch)),
                 ToDetokenizer::Embeddings(batch) => {
                     manager.pass_on(&batch);
                     Received::BatchEmbedding(batch)

@@ -138,8 +138,6 @@ label_set! {
         StepFailed => "step_failed",
         /// The loop turns, requests wait, no batch forms.
         NotScheduling => "not_scheduling",
-        /// Generation is paused.
-        Paused => "paused",
         /// The engine sent the answer, the frontend never received it.
         ReturnPathLost => "return_path_lost",
         /// Received by the detokenizer and not handed on.

@@ -44,7 +44,8 @@ impl TokenizerManager {
         let input_ids = tokenize(&model, request.input, request.too_long, field).await?;
         let (serial, purpose) = (self.inner.table.next_serial(), Purpose::Serve);
         let input = TokenizedEmbeddingReqInput { rid: request.rid, serial, purpose, input_ids };
-        self.submit(ToEngine::Embed(input), Purpose::Serve, Some(request.endpoint), began)
+        let stream = self.submit(ToEngine::Embed(input), Purpose::Serve, Some(request.endpoint), began)?;
+        Ok(stream.with_prompt_field(field))
     }
 }
 

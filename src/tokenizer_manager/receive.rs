@@ -7,12 +7,12 @@ use tokio::sync::mpsc;
 
 use super::TokenizerManager;
 use super::request::{GenerateOutput, RequestState, Usage};
-use super::table::Entry;
+use super::table::{Entry, Epoch};
 use crate::clock::MonoNanos;
 use crate::detokenizer::{BatchStrOutput, StrOutput};
 use crate::io_struct::{
     AbortKind, BatchEmbeddingOutput, BatchTokenIdOutput, EmbeddingOutput, EngineEvent, EngineOutput, Envelope,
-    FinishReason, HealthCheckOutput, Purpose, Rid, StepInfo,
+    FinishReason, HealthCheckOutput, Purpose, Rid, StepInfo, ToEngine,
 };
 use crate::telemetry::labels::{Hop, RequestOutcome};
 use crate::telemetry::metrics::StepEnd;
@@ -50,12 +50,12 @@ impl TokenizerManager {
         }
     }
 
-    /// Station 5: ids to text.
+    /// Station 5: ids of the engine of `epoch` to text.
     #[must_use]
-    pub fn detokenize(&self, batch: BatchTokenIdOutput) -> BatchStrOutput {
+    pub fn detokenize(&self, batch: BatchTokenIdOutput, epoch: Epoch) -> BatchStrOutput {
         let Some(model) = self.inner.model.get() else { return BatchStrOutput { outputs: Vec::new() } };
         let began = MonoNanos::now();
-        let decoded = self.inner.detokenizer.detokenize(&model.tokenizer, batch);
+        let decoded = self.inner.detokenizer.detokenize(&model.tokenizer, batch, epoch);
         let now = MonoNanos::now();
         for news in decoded.outputs.iter().filter(|news| news.output.finish_reason.is_some()) {
             self.inner.ledger.detokenized(&news.output.rid, began, now, news.spent);
@@ -131,8 +131,14 @@ impl TokenizerManager {
     }
 
     /// Another engine is ready: it is sent what the one before left without output. Returns how many requests.
+    ///
+    /// Output that was on its way here when that one died may have become text already, or may do so later; it reaches
+    /// nobody, and the text begins anew.
     pub fn resend(&self) -> usize {
         self.inner.table.resend(|rid, input, epoch| {
+            if let ToEngine::Generate(input) = input {
+                self.inner.detokenizer.register(rid, input.serial, epoch, &input.sampling_params);
+            }
             self.inner.ledger.resent(rid, MonoNanos::now());
             self.send(input.clone(), epoch);
         })
@@ -266,8 +272,8 @@ impl TokenizerManager {
             self.measure(rid, &entry, newest_before, now, usage);
         }
         if let Some(reason) = &news.finish_reason {
-            self.inner.table.remove(rid, serial);
             self.inner.ledger.leave(rid, Hop::Receive, now);
+            self.inner.table.remove(rid, serial); // from here on, another request may have the rid
             self.end(rid, &entry, reason.outcome());
         }
         entry.state.put(news);
@@ -280,7 +286,7 @@ impl TokenizerManager {
             None => {
                 metrics.cached(usage.cached_tokens);
                 let ending = Ending::Request(RequestOutcome::Stop); // as far as is known
-                let trace = self.inner.ledger.trace_of(rid, now, ending);
+                let trace = self.inner.ledger.trace_of(rid, entry.serial, now, ending);
                 metrics.first_tokens(usage.completion_tokens, now.since(entry.submitted), trace);
             }
             Some((at, before)) => {
@@ -313,8 +319,8 @@ impl TokenizerManager {
             self.inner.ledger.leave(rid, Hop::Receive, now);
             return;
         }
-        let trace = self.inner.ledger.trace_of(rid, now, Ending::Request(outcome));
-        self.inner.ledger.end(rid, outcome, now);
+        let trace = self.inner.ledger.trace_of(rid, entry.serial, now, Ending::Request(outcome));
+        self.inner.ledger.end(rid, entry.serial, outcome, now);
         if let Some(endpoint) = entry.endpoint.filter(|_| entry.admitted.is_some()) {
             self.inner.metrics.requests.ended(endpoint, outcome, now.since(entry.submitted), trace);
         }

@@ -122,6 +122,8 @@ impl RequestState {
 pub struct RequestStream {
     rid: Rid,
     prompt_ids: Arc<[TokenId]>,
+    /// What the API calls the prompt: the field to blame if it is too long.
+    prompt_field: &'static str,
     state: Arc<RequestState>,
     finished: bool,
     /// Counts of the news that were taken.
@@ -164,6 +166,7 @@ impl RequestStream {
         Self {
             rid,
             prompt_ids,
+            prompt_field: "prompt",
             state,
             finished: false,
             usage: Usage::default(),
@@ -171,6 +174,13 @@ impl RequestStream {
             limit: None,
             on_drop: Some(Box::new(on_drop)),
         }
+    }
+
+    /// The same for an API that calls the prompt `field`.
+    #[must_use]
+    pub fn with_prompt_field(mut self, field: &'static str) -> Self {
+        self.prompt_field = field;
+        self
     }
 
     /// The request may take until `ends`; then `end` is called, which must bring its last news.
@@ -212,6 +222,12 @@ impl RequestStream {
         &self.prompt_ids
     }
 
+    /// What the API calls the prompt.
+    #[must_use]
+    pub fn prompt_field(&self) -> &'static str {
+        self.prompt_field
+    }
+
     /// Waits until the scheduler has taken the request in, so that a refusal is still an HTTP status.
     ///
     /// # Errors
@@ -225,26 +241,13 @@ impl RequestStream {
                 if let Some(GenerateOutput { finish_reason: Some(reason), usage, .. }) = inner.pending.as_ref()
                     && let FinishReason::Abort { message, kind } = reason
                 {
-                    let refused = match kind {
-                        AbortKind::QueueFull => SubmitError::QueueFull(message.clone()),
-                        AbortKind::TooLarge => {
-                            SubmitError::ContextLength { param: "prompt".to_owned(), message: message.clone() }
-                        }
-                        AbortKind::EngineDead => SubmitError::EngineDead,
-                        AbortKind::CutOff => SubmitError::NotServing(message.clone()),
-                        AbortKind::TimedOut => SubmitError::TimedOut(message.clone()),
-                        AbortKind::Requested => return Ok(()), // an end like any other, told with the news
-                        AbortKind::StepFailed => {
-                            self.usage = *usage;
-                            self.tell(reason); // a step took it in
-                            SubmitError::Failed(message.clone())
-                        }
-                        AbortKind::Grammar(field) => {
-                            self.usage = *usage;
-                            self.tell(reason);
-                            SubmitError::Invalid { param: field.as_str().to_owned(), message: message.clone() }
-                        }
+                    let Some(refused) = SubmitError::of_abort(*kind, message, self.prompt_field) else {
+                        return Ok(()); // told with the news
                     };
+                    if matches!(kind, AbortKind::StepFailed | AbortKind::Grammar(_)) {
+                        self.usage = *usage;
+                        self.tell(reason); // a step took it in
+                    }
                     self.books = None; // the status of the answer tells
                     return Err(refused);
                 }

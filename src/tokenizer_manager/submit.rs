@@ -10,7 +10,7 @@ use super::table::{Entry, Refused};
 use super::{ServedModel, TokenizerManager};
 use crate::clock::MonoNanos;
 use crate::io_struct::{
-    LogprobsWanted, ProbeId, Purpose, Rid, SamplingParams, ToEngine, TokenId, TokenizedEmbeddingReqInput,
+    AbortKind, LogprobsWanted, ProbeId, Purpose, Rid, SamplingParams, ToEngine, TokenId, TokenizedEmbeddingReqInput,
     TokenizedGenerateReqInput,
 };
 use crate::server_status::ServerStatus;
@@ -29,8 +29,8 @@ const MAX_INPUT_LOGPROBS: usize = 1 << 20;
 pub struct GenerateReqInput {
     /// The caller's rid, or a fresh one.
     pub rid: Rid,
-    /// What to continue.
-    pub prompt: Prompt,
+    /// What to continue; samples of one prompt share it, which may be as large as a body.
+    pub prompt: Arc<Prompt>,
     /// Checked parameters. Their `max_new_tokens` is the API's default, cut to the room left in the context.
     pub sampling_params: SamplingParams,
     /// The output length that the caller asked for: refused, not cut, if there is no room for it.
@@ -90,6 +90,26 @@ pub enum SubmitError {
     Failed(String),
 }
 
+impl SubmitError {
+    /// What an abort of `kind` is for the caller, whose API calls the prompt `prompt_field`. `None` for one on request:
+    /// that is an end like any other.
+    #[must_use]
+    pub fn of_abort(kind: AbortKind, message: &str, prompt_field: &str) -> Option<Self> {
+        let message = message.to_owned();
+        let error = match kind {
+            AbortKind::QueueFull => Self::QueueFull(message),
+            AbortKind::TooLarge => Self::ContextLength { param: prompt_field.to_owned(), message },
+            AbortKind::Requested => return None,
+            AbortKind::CutOff => Self::NotServing(message),
+            AbortKind::TimedOut => Self::TimedOut(message),
+            AbortKind::Grammar(field) => Self::Invalid { param: field.as_str().to_owned(), message },
+            AbortKind::StepFailed => Self::Failed(message),
+            AbortKind::EngineDead => Self::EngineDead,
+        };
+        Some(error)
+    }
+}
+
 impl TokenizerManager {
     /// The model that is served.
     ///
@@ -136,7 +156,8 @@ impl TokenizerManager {
             logprobs: request.logprobs,
             priority: request.priority,
         };
-        self.submit(ToEngine::Generate(Box::new(input)), Purpose::Serve, Some(request.endpoint), began)
+        let stream = self.submit(ToEngine::Generate(Box::new(input)), Purpose::Serve, Some(request.endpoint), began)?;
+        Ok(stream.with_prompt_field(fields.prompt))
     }
 
     /// Hands a probe to the engine, the smallest request that its model runs: one token, of which a generation model says
@@ -189,9 +210,9 @@ impl TokenizerManager {
         let root = current_root();
         let send = |epoch| {
             if let ToEngine::Generate(input) = &input {
-                self.inner.detokenizer.register(&rid, serial, &input.sampling_params);
+                self.inner.detokenizer.register(&rid, serial, epoch, &input.sampling_params);
             }
-            self.inner.ledger.begin(&rid, purpose, root, began);
+            self.inner.ledger.begin(&rid, serial, purpose, root, began);
             self.inner.ledger.enter(&rid, Hop::Submit, began);
             let submitted = MonoNanos::now();
             self.inner.ledger.leave(&rid, Hop::Submit, submitted);
@@ -274,20 +295,18 @@ impl Fields {
 }
 
 /// Ids of the prompt, each one within the vocabulary, at least one.
-async fn tokenize(model: &Arc<ServedModel>, prompt: Prompt, fields: Fields) -> Result<Vec<TokenId>, SubmitError> {
-    let ids = match prompt {
-        Prompt::Ids(ids) => ids,
-        Prompt::Text(text) if text.len() > INLINE_TOKENIZE_BYTES => {
-            let model = Arc::clone(model);
-            let encode = move || encode(&model, &Prompt::Text(text), fields);
-            tokio::task::spawn_blocking(encode).await.map_err(|error| SubmitError::Failed(error.to_string()))??
-        }
-        Prompt::Rendered(parts) => {
-            let model = Arc::clone(model);
-            let encode = move || encode(&model, &Prompt::Rendered(parts), fields);
-            tokio::task::spawn_blocking(encode).await.map_err(|error| SubmitError::Failed(error.to_string()))??
-        }
-        short => encode(model, &short, fields)?,
+async fn tokenize(model: &Arc<ServedModel>, prompt: Arc<Prompt>, fields: Fields) -> Result<Vec<TokenId>, SubmitError> {
+    let is_quick = match &*prompt {
+        Prompt::Ids(_) => true,
+        Prompt::Text(text) => text.len() <= INLINE_TOKENIZE_BYTES,
+        Prompt::Rendered(_) => false,
+    };
+    let ids = if is_quick {
+        encode(model, &prompt, fields)?
+    } else {
+        let model = Arc::clone(model);
+        let encode = move || encode(&model, &prompt, fields);
+        tokio::task::spawn_blocking(encode).await.map_err(|error| SubmitError::Failed(error.to_string()))??
     };
     check_ids(model, &ids, fields.prompt)?;
     Ok(ids)

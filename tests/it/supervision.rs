@@ -81,6 +81,29 @@ async fn queued_requests_survive_the_engine_and_running_ones_hear_of_its_death()
     assert!(report["stderr_tail"].to_string().contains("model loaded"), "{report}");
 }
 
+/// It has no output for its client, so it is sent again; and then the detokenizer must know nothing of the first answer.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_whose_answer_was_in_the_detokenizer_is_answered_by_the_next_engine() {
+    let server = Server::start(&["--model=scripted:load_ms=1000", "--enable-drills", "--self-probe-interval=0"]).await;
+    let (_, expected) = generate(&server, 1).await;
+    let drill = async |fault: reqwest::RequestBuilder| assert_eq!(fault.send().await.unwrap().status(), 200);
+    let stuck = json!({"fault": "detokenizer_stuck", "seconds": 600});
+    drill(server.client().post(server.url("/debug/fault")).json(&stuck)).await;
+    let batches = async || server.metric("radiosonde_scheduler_batches_total").await;
+    let before = batches().await;
+    let kill = async {
+        eventually(MOMENT, async || batches().await > before).await;
+        server.signal_engine(Signal::KILL);
+        eventually(MOMENT, async || server.metric("radiosonde_engine_up").await == 0.0).await;
+        drill(server.client().delete(server.url("/debug/fault"))).await; // before there is another engine
+    };
+    let answer = tokio::time::timeout(MOMENT, generate(&server, 1));
+    let (answer, ()) = tokio::join!(answer, kill);
+    let (status, answer) = answer.expect("the request is not forgotten");
+    assert_eq!((status, &answer["text"]), (200, &expected["text"]), "{answer}");
+    assert_eq!(server.metric("radiosonde_engine_restarts_total").await, 1.0);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restart_is_visible_and_names_its_reason() {
     let server = Server::start(&["--model=scripted:load_ms=1500"]).await;

@@ -12,7 +12,7 @@ use futures::stream::{self, SelectAll, Stream, StreamExt};
 use serde_json::Value;
 
 use crate::http_server::error::ApiError;
-use crate::io_struct::{AbortKind, FinishReason};
+use crate::io_struct::FinishReason;
 use crate::telemetry::spans::{self, CallAttributes};
 use crate::tokenizer_manager::request::{GenerateOutput, RequestStream};
 use crate::tokenizer_manager::submit::{GenerateReqInput, SubmitError};
@@ -87,35 +87,27 @@ impl Call<'_> {
     }
 }
 
-/// Waits for the whole output of each of `streams`; `ended` is called with each as it ends.
-pub async fn collect<T>(streams: &mut [RequestStream], ended: impl Fn(&RequestStream, GenerateOutput) -> T) -> Vec<T> {
-    let ended = &ended;
-    join_all(streams.iter_mut().map(|stream| async move {
+/// Waits for the whole output of each of `streams`.
+///
+/// # Errors
+/// One ended with an error, the first of them in the order of the streams.
+pub async fn collect(streams: &mut [RequestStream]) -> Result<Vec<GenerateOutput>, ApiError> {
+    let outputs = join_all(streams.iter_mut().map(|stream| async move {
         let mut whole = GenerateOutput::default();
         while let Some(news) = stream.next().await {
             whole.append(news);
         }
-        ended(stream, whole)
-    }))
-    .await
+        abort_error(whole.finish_reason.as_ref(), stream.prompt_field()).map_or(Ok(whole), Err)
+    }));
+    outputs.await.into_iter().collect()
 }
 
-/// The error that a request ended with, if it ended with one. An abort on request is an answer, with the finish reason
-/// abort.
-#[must_use]
-pub fn abort_error(finish_reason: Option<&FinishReason>) -> Option<ApiError> {
+/// The error that a request ended with, if it ended with one; its API calls the prompt `prompt_field`. An abort on
+/// request is an answer, with the finish reason abort.
+fn abort_error(finish_reason: Option<&FinishReason>, prompt_field: &str) -> Option<ApiError> {
     let Some(FinishReason::Abort { message, kind }) = finish_reason else { return None };
-    let error = match kind {
-        AbortKind::QueueFull => ApiError::queue_full(message),
-        AbortKind::TooLarge => ApiError::context_length("prompt", message),
-        AbortKind::Requested => return None,
-        AbortKind::CutOff => ApiError::not_serving(message),
-        AbortKind::TimedOut => ApiError::timed_out(message),
-        AbortKind::Grammar(field) => ApiError::invalid(field.as_str(), message),
-        AbortKind::StepFailed => SubmitError::Failed(message.clone()).into(),
-        AbortKind::EngineDead => SubmitError::EngineDead.into(),
-    };
-    Some(error.of_accepted())
+    let error = SubmitError::of_abort(*kind, message, prompt_field)?;
+    Some(ApiError::from(error).of_accepted())
 }
 
 /// How an API writes its stream.
@@ -143,6 +135,8 @@ type News = Pin<Box<dyn Stream<Item = (usize, GenerateOutput)> + Send>>;
 
 struct EventSource<C> {
     chunks: C,
+    /// What the API calls the prompt; one call has one name for it.
+    prompt_field: &'static str,
     /// `None` after the last.
     news: Option<SelectAll<News>>,
     ready: VecDeque<String>,
@@ -159,6 +153,7 @@ impl<C: Chunks> EventSource<C> {
         };
         Self {
             chunks,
+            prompt_field: streams.first().map_or("prompt", RequestStream::prompt_field),
             news: Some(stream::select_all(streams.into_iter().enumerate().map(news))),
             ready: VecDeque::new(),
         }
@@ -180,7 +175,7 @@ impl<C: Chunks> EventSource<C> {
     }
 
     fn take(&mut self, index: usize, mut news: GenerateOutput) {
-        let error = abort_error(news.finish_reason.as_ref());
+        let error = abort_error(news.finish_reason.as_ref(), self.prompt_field);
         if error.is_some() {
             news.finish_reason = None;
         }

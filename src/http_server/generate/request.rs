@@ -1,6 +1,7 @@
 //! The body of `/generate` and what becomes of it.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -54,6 +55,9 @@ pub enum Ids {
     Many(Vec<Vec<i64>>),
 }
 
+/// The most requests of one body, each prompt counted as often as it is sampled: they are all on their way at once.
+pub const MAX_REQUESTS: usize = 2048;
+
 /// Requests that one body asks for.
 #[derive(Debug)]
 pub struct Plan {
@@ -98,7 +102,7 @@ impl GenerateBody {
             }
             let request = GenerateReqInput {
                 rid,
-                prompt,
+                prompt: Arc::new(prompt),
                 sampling_params: sampling.params,
                 max_new_tokens: sampling.max_new_tokens,
                 logprobs,
@@ -128,8 +132,14 @@ impl GenerateBody {
 /// Adds `n` requests like `request`, with rids `rid-0`, `rid-1`, ... and each with a seed of its own.
 ///
 /// # Errors
-/// The rid leaves no room for its number.
+/// The rid leaves no room for its number, or there are more than [`MAX_REQUESTS`] in all.
 pub fn samples(request: GenerateReqInput, n: u32, requests: &mut Vec<GenerateReqInput>) -> Result<(), ApiError> {
+    if requests.len() + n as usize > MAX_REQUESTS {
+        return Err(ApiError::invalid(
+            "n",
+            format!("prompts times n is more than {MAX_REQUESTS}, the limit of one call"),
+        ));
+    }
     if n == 1 {
         requests.push(request);
         return Ok(());
@@ -176,6 +186,17 @@ pub fn refuse_empty(name: &str, prompt: &Prompt, model: &ServedModel) -> Result<
     if empty { Err(ApiError::invalid(name, format!("{name} must not be empty"))) } else { Ok(()) }
 }
 
+/// Refuses more prompts than one body may have, before anything is made of them.
+///
+/// # Errors
+/// `name` is to blame.
+pub fn refuse_many(name: &str, count: usize) -> Result<(), ApiError> {
+    if count <= MAX_REQUESTS {
+        return Ok(());
+    }
+    Err(ApiError::invalid(name, format!("{name} has {count} prompts, the limit of one call is {MAX_REQUESTS}")))
+}
+
 /// Refuses requests of one body that have the same rid.
 fn refuse_duplicates(requests: &[GenerateReqInput]) -> Result<(), ApiError> {
     let mut seen = HashSet::new();
@@ -204,6 +225,7 @@ fn prompts(
     if prompts.is_empty() {
         return Err(ApiError::invalid(name, format!("{name} must not be empty")));
     }
+    refuse_many(name, prompts.len())?;
     Ok((name, prompts, shape))
 }
 

@@ -9,10 +9,11 @@ use tracing::Span;
 
 use super::HealthState;
 use crate::clock::{MonoNanos, WallAnchor};
+use crate::engine_view::EngineSnapshot;
 use crate::io_struct::ProbeId;
 use crate::probe_ledger::Flight;
 use crate::probe_ledger::autopsy::{Autopsy, Scene, millis, timeline};
-use crate::probe_ledger::cause::{Diagnosis, diagnose};
+use crate::probe_ledger::cause::{Diagnosis, HEARTBEAT_LATE, diagnose};
 use crate::server_status::StatusEvent;
 use crate::server_status::last_verdict::LastVerdict;
 use crate::telemetry::labels::{Cause, Hop, ProbeBranch, ProbeEndpoint, ProbeEvidence, ProbeOutcome};
@@ -42,6 +43,21 @@ impl Verdict {
     /// Nothing was received, or nothing had to be.
     pub fn without_answer(outcome: ProbeOutcome, reason: String) -> Self {
         Self { outcome, evidence: ProbeEvidence::None, reason }
+    }
+
+    /// While generation is paused, there is nothing to prove: `None` if `engine` is not, or says nothing.
+    pub fn paused(engine: &EngineSnapshot) -> Option<Self> {
+        let reason = "generation is paused (POST /continue_generation ends it)".to_owned();
+        (engine.paused && engine.heartbeat_age <= HEARTBEAT_LATE)
+            .then(|| Self::without_answer(ProbeOutcome::Paused, reason))
+    }
+
+    /// Nothing was received, and `engine` says at the end that it is paused: it was silent when the pause began.
+    fn or_paused(self, engine: &EngineSnapshot) -> Self {
+        match self.outcome {
+            ProbeOutcome::Timeout => Self::paused(engine).unwrap_or(self),
+            _ => self,
+        }
     }
 
     fn is_good(&self) -> bool {
@@ -76,8 +92,8 @@ impl Probe {
 
     /// The verdict falls.
     pub fn end(mut self, verdict: Verdict) -> Response {
-        let status = if verdict.is_good() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
         let autopsy = self.conclude(verdict);
+        let status = if autopsy.healthy { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
         let mut response = (status, Json(&*autopsy)).into_response();
         response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         response
@@ -94,6 +110,7 @@ impl Probe {
         let manager = self.state.tokenizer_manager.clone();
         let now = MonoNanos::now();
         let scene = manager.scene(self.began);
+        let verdict = verdict.or_paused(&scene.engine);
         let mut flight = manager.ledger().land(&self.id.rid());
         let diagnosis = judge(&verdict, &scene, flight.as_ref());
         if let Some(flight) = &mut flight {
@@ -204,11 +221,10 @@ fn judge(verdict: &Verdict, scene: &Scene, flight: Option<&Flight>) -> Option<Di
     }
 }
 
-/// What the verdict means for the server as a whole. A pause is no illness.
+/// What the verdict means for the server as a whole.
 fn status_event(verdict: &Verdict, diagnosis: Option<&Diagnosis>) -> Option<StatusEvent> {
     match (verdict.outcome, diagnosis.map(|diagnosis| diagnosis.cause)) {
         (ProbeOutcome::Ok, _) => Some(StatusEvent::ProbeOk),
-        (_, Some(Cause::Paused)) => None,
         (ProbeOutcome::Timeout | ProbeOutcome::Error | ProbeOutcome::EngineDead, Some(cause)) => {
             Some(StatusEvent::ProbeFailed(format!("{cause}: {}", verdict.reason)))
         }
@@ -234,5 +250,28 @@ impl Drop for Probe {
             let reason = "the client hung up before the verdict".to_owned();
             self.conclude(Verdict::without_answer(ProbeOutcome::ClientGone, reason));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine_view::EngineView;
+
+    /// A pause that begins while the engine is silent is heard of when the engine speaks again: too late to answer the
+    /// probe, but in time for its verdict.
+    #[test]
+    fn a_limit_that_passes_in_a_pause_is_no_failure() {
+        let check = |outcome, paused, heartbeat_age, want| {
+            let engine = EngineSnapshot { paused, heartbeat_age, ..EngineView::default().snapshot() };
+            let verdict = Verdict::without_answer(outcome, "why".to_owned()).or_paused(&engine);
+            assert_eq!(verdict.outcome, want, "{engine:?}");
+        };
+        let (fresh, late) = (HEARTBEAT_LATE, HEARTBEAT_LATE + Duration::from_millis(1));
+        check(ProbeOutcome::Timeout, true, fresh, ProbeOutcome::Paused);
+        check(ProbeOutcome::Timeout, true, late, ProbeOutcome::Timeout);
+        check(ProbeOutcome::Timeout, false, fresh, ProbeOutcome::Timeout);
+        check(ProbeOutcome::EngineDead, true, fresh, ProbeOutcome::EngineDead);
+        check(ProbeOutcome::Ok, true, fresh, ProbeOutcome::Ok);
     }
 }

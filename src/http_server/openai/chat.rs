@@ -17,7 +17,7 @@ use super::{Delivery, UsageIn, logprobs, models};
 use crate::http_server::error::ApiError;
 use crate::http_server::generate::ApiState;
 use crate::http_server::generate::body::SampledJson;
-use crate::http_server::generate::exchange::{Call, Chunks, abort_error, collect, stream_response, submit};
+use crate::http_server::generate::exchange::{Call, Chunks, collect, stream_response, submit};
 use crate::http_server::generate::request::{caller_rid, samples};
 use crate::io_struct::{LogprobsWanted, TokenLogprob};
 use crate::telemetry::labels::RequestEndpoint;
@@ -45,9 +45,10 @@ pub async fn chat_completions(
     let (delivery, top_logprobs) = (body.delivery()?, body.top_logprobs()?);
     let (rid, priority) = (caller_rid(body.rid.as_deref())?, body.priority);
     let extra = body.chat_template_kwargs.take().unwrap_or_default();
+    let prompt = render(Arc::clone(&model), body.messages()?, plan.tools_for_template(), extra).await?;
     let request = GenerateReqInput {
         rid: rid.clone(),
-        prompt: Prompt::Rendered(render(Arc::clone(&model), body.messages()?, plan.tools_for_template(), extra).await?),
+        prompt: Arc::new(Prompt::Rendered(prompt)),
         sampling_params: sampling.params,
         max_new_tokens: sampling.max_new_tokens,
         logprobs: top_logprobs.map(|top| LogprobsWanted { top, ..LogprobsWanted::default() }),
@@ -64,7 +65,7 @@ pub async fn chat_completions(
     let mut streams = submit(&state.tokenizer_manager, &call, requests).await?;
     let answer = match delivery {
         Delivery::Stream { usage } => stream_response(streams, ChatChunks::new(chat, n, usage)),
-        Delivery::Whole => Json(chat.whole(collect(&mut streams, |_, output| output).await)?).into_response(),
+        Delivery::Whole => Json(chat.whole(collect(&mut streams).await?)).into_response(),
     };
     Ok((Extension(rid), answer).into_response())
 }
@@ -98,10 +99,7 @@ struct Chat {
 }
 
 impl Chat {
-    fn whole(&self, outputs: Vec<GenerateOutput>) -> Result<Value, ApiError> {
-        if let Some(error) = outputs.iter().find_map(|output| abort_error(output.finish_reason.as_ref())) {
-            return Err(error);
-        }
+    fn whole(&self, outputs: Vec<GenerateOutput>) -> Value {
         let usages: Vec<Usage> = outputs.iter().map(|output| output.usage).collect();
         let choice = |(index, output): (usize, GenerateOutput)| {
             let mut parts = self.plan.parts();
@@ -116,7 +114,7 @@ impl Chat {
         };
         let mut answer = self.reply.object("chat.completion", outputs.into_iter().enumerate().map(choice).collect());
         answer["usage"] = self.reply.usage(&usages);
-        Ok(answer)
+        answer
     }
 
     fn logprobs(&self, entries: &[TokenLogprob]) -> Option<Value> {

@@ -16,7 +16,7 @@ use super::{Delivery, UsageIn, models};
 use crate::http_server::error::ApiError;
 use crate::http_server::generate::ApiState;
 use crate::http_server::generate::body::SampledJson;
-use crate::http_server::generate::exchange::{Call, Chunks, abort_error, collect, stream_response, submit};
+use crate::http_server::generate::exchange::{Call, Chunks, collect, stream_response, submit};
 use crate::http_server::generate::logprobs::finite;
 use crate::http_server::generate::request::{caller_rid, numbered, samples};
 use crate::http_server::sampling::Sampling;
@@ -63,8 +63,8 @@ pub async fn completions(
             stream_response(streams, CompletionChunks { reply, choices, usage_wanted: usage })
         }
         Delivery::Whole => {
-            let outputs = collect(&mut streams, |_, output| output).await;
-            Json(whole(&reply, n as usize, choices.into_iter().zip(outputs).collect())?).into_response()
+            let outputs = collect(&mut streams).await?;
+            Json(whole(&reply, n as usize, choices.into_iter().zip(outputs).collect())).into_response()
         }
     };
     Ok((Extension(rid), answer).into_response())
@@ -82,7 +82,7 @@ fn requests(
     for (number, prompt) in prompts.into_iter().enumerate() {
         let request = GenerateReqInput {
             rid: if count == 1 { rid.clone() } else { numbered(rid, number)? },
-            prompt,
+            prompt: Arc::new(prompt),
             sampling_params: sampling.params.clone(),
             max_new_tokens: sampling.max_new_tokens,
             logprobs: logprobs.cloned(),
@@ -140,10 +140,7 @@ impl Choice {
 }
 
 /// The answer with the `n` best samples of each prompt.
-fn whole(reply: &Reply, n: usize, mut samples: Vec<(Choice, GenerateOutput)>) -> Result<Value, ApiError> {
-    if let Some(error) = samples.iter().find_map(|(_, output)| abort_error(output.finish_reason.as_ref())) {
-        return Err(error);
-    }
+fn whole(reply: &Reply, n: usize, mut samples: Vec<(Choice, GenerateOutput)>) -> Value {
     let usages: Vec<Usage> = samples.iter().map(|(_, output)| output.usage).collect();
     if n < reply.n {
         samples.chunks_mut(reply.n).for_each(|of_prompt| of_prompt.sort_by(|(_, a), (_, b)| likelier(a, b)));
@@ -152,7 +149,7 @@ fn whole(reply: &Reply, n: usize, mut samples: Vec<(Choice, GenerateOutput)>) ->
     let pieces = best.enumerate().map(|(index, (choice, output))| choice.piece(reply, index, output)).collect();
     let mut answer = reply.object("text_completion", pieces);
     answer["usage"] = reply.usage(&usages);
-    Ok(answer)
+    answer
 }
 
 /// The sample with the higher logprob a token comes first; one without tokens comes last.

@@ -66,7 +66,9 @@ pub async fn tokenize(
         (None, Some(messages)) => {
             let chat = ChatBody { messages: Some(messages), ..ChatBody::default() };
             let extra = body.chat_template_kwargs.unwrap_or_default();
-            let tokens = chat_tokens(&model, render(Arc::clone(&model), chat.messages()?, Vec::new(), extra).await?)?;
+            let parts = render(Arc::clone(&model), chat.messages()?, Vec::new(), extra).await?;
+            let of_chat = Arc::clone(&model);
+            let tokens = apart("messages", move || chat_tokens(&of_chat, &parts)).await?;
             (json!(tokens), json!(tokens.len()))
         }
         (Some(_), Some(_)) => return Err(ApiError::invalid("prompt", "give prompt or messages, not both")),
@@ -99,32 +101,32 @@ pub async fn detokenize(
     Ok(Json(json!({ "text": text })))
 }
 
-/// On a thread where it may take its time.
 async fn encode_all(model: Arc<ServedModel>, texts: Vec<String>, special: bool) -> Result<Vec<Vec<TokenId>>, ApiError> {
     let encode = move |text: &String| match special {
         true => model.tokenizer.encode_prompt(text),
         false => model.tokenizer.encode(text, ControlTokens::Parse),
     };
-    let all = tokio::task::spawn_blocking(move || texts.iter().map(encode).collect::<Result<Vec<_>, _>>());
-    match all.await {
-        Ok(all) => all.map_err(refused),
-        Err(error) => Err(ApiError::plain(StatusCode::INTERNAL_SERVER_ERROR, "server_error", error.to_string())),
-    }
+    apart("prompt", move || texts.iter().map(encode).collect()).await
 }
 
-fn chat_tokens(model: &ServedModel, parts: Vec<PromptPart>) -> Result<Vec<TokenId>, ApiError> {
+fn chat_tokens(model: &ServedModel, parts: &[PromptPart]) -> Result<Vec<TokenId>, TokenizerError> {
     let mut tokens = Vec::new();
     for part in parts {
         match part {
-            PromptPart::Control(id) => tokens.push(id),
-            PromptPart::Text(text) => {
-                tokens.extend(model.tokenizer.encode(&text, ControlTokens::AsText).map_err(refused)?);
-            }
+            PromptPart::Control(id) => tokens.push(*id),
+            PromptPart::Text(text) => tokens.extend(model.tokenizer.encode(text, ControlTokens::AsText)?),
         }
     }
     Ok(tokens)
 }
 
-fn refused(error: TokenizerError) -> ApiError {
-    ApiError::invalid("prompt", error.to_string())
+/// Encodes what `field` holds on a thread where it may take its time: it can be as large as a body.
+async fn apart<T: Send + 'static>(
+    field: &str,
+    encode: impl FnOnce() -> Result<T, TokenizerError> + Send + 'static,
+) -> Result<T, ApiError> {
+    match tokio::task::spawn_blocking(encode).await {
+        Ok(encoded) => encoded.map_err(|error| ApiError::invalid(field, error.to_string())),
+        Err(error) => Err(ApiError::plain(StatusCode::INTERNAL_SERVER_ERROR, "server_error", error.to_string())),
+    }
 }

@@ -21,7 +21,6 @@ fn calm() -> Evidence {
         away_from_socket: None,
         heartbeat_age: ms(100),
         step: None,
-        paused: false,
         loop_stood: ms(5),
         waiting: 0,
         parked: 0,
@@ -59,10 +58,10 @@ fn the_engine_as_a_whole() {
 
 #[test]
 fn the_scheduler() {
-    use Cause::{LoopFrozen, NotScheduling, Paused, StepStuck};
+    use Cause::{LoopFrozen, NotScheduling, StepStuck};
     use Hop::{Forward, Inbox, ProcessInput, Queue, ReturnHealthCheckIpcs, RunBatch};
     for hop in [Inbox, ProcessInput, Queue, ReturnHealthCheckIpcs, RunBatch, Forward] {
-        let detail = check(hop, |e| (e.step, e.paused) = (Some((STEP, ms(900))), true), hop, StepStuck);
+        let detail = check(hop, |e| e.step = Some((STEP, ms(900))), hop, StepStuck);
         assert_eq!(detail, "step 7 (prefill, 128 tokens, 1 requests) has been running for 900 ms");
     }
     for hop in [Inbox, ProcessInput, RunBatch, Forward] {
@@ -70,7 +69,6 @@ fn the_scheduler() {
     }
     for hop in [Queue, ReturnHealthCheckIpcs] {
         check(hop, |e| e.loop_stood = ms(300), hop, LoopFrozen);
-        check(hop, |e| e.paused = true, hop, Paused);
         check(hop, |e| e.waiting = 1, hop, NotScheduling);
     }
     let detail = check(Queue, |e| (e.kv_lacking_tokens, e.waiting) = (64, 3), Queue, NotScheduling);

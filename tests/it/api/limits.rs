@@ -56,6 +56,28 @@ async fn a_long_prompt_is_refused_for_its_length_and_holds_nobody_up() {
     }
 }
 
+/// As many at once as the frontend has workers: none of them may stand.
+#[tokio::test]
+async fn long_chats_are_tokenized_and_hold_nobody_up() {
+    let server = Server::start_default().await;
+    let words = "word ".repeat(1_200_000);
+    let body = json!({"messages": [{"role": "user", "content": words}]}).to_string();
+    let long = async || json(send(&server, "/v1/tokenize", body.clone()).await).await;
+    let health = async {
+        for _ in 0..20 {
+            let asked = Instant::now();
+            assert_eq!(get(&server, Method::GET, "/health").await.0, 200);
+            let took = asked.elapsed();
+            assert!(took < Duration::from_secs(1), "{took:?}");
+        }
+    };
+    let (first, second, ()) = tokio::join!(long(), long(), health);
+    for (status, answer) in [first, second] {
+        assert_eq!(status, 200);
+        assert!(answer["count"].as_u64().unwrap() >= 1_200_000);
+    }
+}
+
 #[tokio::test]
 async fn a_body_above_the_limit_is_a_413_in_the_one_shape() {
     let server = Server::start(&["--model", "scripted", "--max-body-mib", "1"]).await;

@@ -8,7 +8,7 @@ use expect_test::expect;
 use serde_json::json;
 
 use super::*;
-use crate::io_struct::{Rid, TokenId};
+use crate::io_struct::{AbortKind, Rid, TokenId};
 use crate::telemetry::labels::GrammarField;
 use crate::tokenizer_manager::request::RequestState;
 
@@ -95,14 +95,40 @@ async fn whole_outputs_are_collected_in_order() {
     second.push(token(2, "b", Some(FinishReason::StopToken(TokenId(9)))));
     first.push(token(1, "a", None));
     first.push(token(3, "c", Some(FinishReason::Length(2))));
-    let texts = collect(&mut [a, b], |_, whole| (whole.text, whole.output_ids.len())).await;
-    assert_eq!(texts, [("ac".to_owned(), 2), ("b".to_owned(), 1)]);
+    let outputs = collect(&mut [a, b]).await.unwrap();
+    let texts: Vec<_> = outputs.iter().map(|whole| (whole.text.as_str(), whole.output_ids.len())).collect();
+    assert_eq!(texts, [("ac", 2), ("b", 1)]);
+}
+
+#[tokio::test]
+async fn a_failure_is_an_error_and_no_answer() {
+    let (first, a) = request();
+    let (second, b) = request();
+    first.push(token(1, "a", Some(FinishReason::Length(1))));
+    second.push(token(1, "b", abort(AbortKind::EngineDead)));
+    assert_eq!(collect(&mut [a, b]).await.unwrap_err().status.as_u16(), 503);
+}
+
+/// A refusal after the scheduler had taken the request in blames the same field as one before.
+#[tokio::test]
+async fn a_prompt_that_is_too_long_has_the_name_that_its_api_gives_it() {
+    let refused = || {
+        let (state, stream) = request();
+        state.push(GenerateOutput { finish_reason: abort(AbortKind::TooLarge), ..GenerateOutput::default() });
+        stream.with_prompt_field("messages")
+    };
+    let error = ApiError::from(refused().admitted().await.unwrap_err());
+    assert_eq!(error.param.as_deref(), Some("messages"));
+    let error = collect(&mut [refused()]).await.unwrap_err();
+    assert_eq!((error.param.as_deref(), error.code), (Some("messages"), Some("context_length_exceeded")));
+    let events = read(stream_response(vec![refused()], Plain)).await;
+    assert!(events.contains(r#""param":"messages""#), "{events}");
 }
 
 #[test]
 fn each_kind_of_abort_has_its_status() {
     let check = |kind, status: u16| {
-        let error = abort_error(abort(kind).as_ref()).unwrap();
+        let error = abort_error(abort(kind).as_ref(), "text").unwrap();
         assert_eq!(error.status.as_u16(), status, "{kind:?}");
     };
     check(AbortKind::QueueFull, 503);
@@ -112,7 +138,7 @@ fn each_kind_of_abort_has_its_status() {
     check(AbortKind::EngineDead, 503);
     check(AbortKind::CutOff, 503);
     check(AbortKind::TimedOut, 503);
-    assert!(abort_error(abort(AbortKind::Requested).as_ref()).is_none(), "an abort on request is an answer");
-    assert!(abort_error(Some(&FinishReason::Length(1))).is_none());
-    assert!(abort_error(None).is_none());
+    assert!(abort_error(abort(AbortKind::Requested).as_ref(), "text").is_none(), "an abort on request is an answer");
+    assert!(abort_error(Some(&FinishReason::Length(1)), "text").is_none());
+    assert!(abort_error(None, "text").is_none());
 }

@@ -49,7 +49,7 @@ fn ids(ids: &[u32]) -> Prompt {
 fn one_prompt_or_several() {
     let check = |body: Value, shape: Shape, want: &[Prompt]| {
         let plan = plan(&body).unwrap();
-        let prompts: Vec<Prompt> = plan.requests.into_iter().map(|request| request.prompt).collect();
+        let prompts: Vec<Prompt> = plan.requests.iter().map(|request| (*request.prompt).clone()).collect();
         assert_eq!((plan.shape, prompts), (shape, want.to_vec()), "{body}");
     };
     check(json!({"text": "a"}), Shape::Single, &[text("a")]);
@@ -139,4 +139,24 @@ fn logprobs_are_counted_only_where_asked_for() {
     check(json!({"text": "a", "top_logprobs_num": 3}), None);
     check(json!({"text": "a", "return_logprob": true, "logprob_start_len": -1}), Some(0));
     check(json!({"text": "a", "return_logprob": true, "top_logprobs_num": 3}), Some(3));
+}
+
+#[test]
+fn one_body_asks_for_a_bounded_number_of_requests() {
+    let prompts = |count: usize, n: u32| json!({"text": vec!["a"; count], "sampling_params": {"n": n}});
+    let check = |body: Value, want: Result<usize, &str>| {
+        let got = plan(&body).map(|plan| plan.requests.len()).map_err(|error| error.param.unwrap_or_default());
+        assert_eq!(got, want.map_err(str::to_owned));
+    };
+    check(prompts(MAX_REQUESTS, 1), Ok(MAX_REQUESTS));
+    check(prompts(MAX_REQUESTS + 1, 1), Err("text"));
+    check(json!({"input_ids": vec![[1]; MAX_REQUESTS + 1]}), Err("input_ids"));
+    check(prompts(MAX_REQUESTS / 64, 64), Ok(MAX_REQUESTS));
+    check(prompts(MAX_REQUESTS / 64 + 1, 64), Err("n"));
+}
+
+#[test]
+fn samples_share_their_prompt() {
+    let plan = plan(&json!({"text": "a", "sampling_params": {"n": 3}})).unwrap();
+    assert!(plan.requests.iter().all(|request| Arc::ptr_eq(&request.prompt, &plan.requests[0].prompt)));
 }

@@ -5,7 +5,7 @@ use expect_test::expect;
 use super::*;
 use crate::http_server::generate::exchange::tests::{read, request, token};
 use crate::http_server::generate::request::tests::model;
-use crate::io_struct::{AbortKind, FinishReason, TokenId};
+use crate::io_struct::{FinishReason, TokenId};
 
 const USAGE_LAST: UsageIn = UsageIn { last: true, each: false };
 const NO_USAGE: UsageIn = UsageIn { last: false, each: false };
@@ -64,7 +64,7 @@ fn a_whole_answer() {
     let first = counted(token(104, "h", Some(FinishReason::StopToken(TokenId(256)))), 3, 2);
     let second =
         GenerateOutput { logprobs: vec![entry], ..counted(token(104, "h", Some(FinishReason::Length(1))), 3, 1) };
-    let answer = chat(2, true).whole(vec![first, second]).unwrap();
+    let answer = chat(2, true).whole(vec![first, second]);
     expect![[r#"
         {
           "id": "chatcmpl-r",
@@ -118,13 +118,6 @@ fn a_whole_answer() {
           }
         }"#]]
     .assert_eq(&format!("{answer:#}"));
-}
-
-#[test]
-fn a_failure_is_an_error_and_no_answer() {
-    let reason = FinishReason::Abort { message: "why".to_owned(), kind: AbortKind::EngineDead };
-    let error = chat(1, false).whole(vec![token(104, "h", Some(reason))]).unwrap_err();
-    assert_eq!(error.status, StatusCode::SERVICE_UNAVAILABLE);
 }
 
 #[tokio::test]

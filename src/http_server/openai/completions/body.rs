@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::http_server::error::ApiError;
-use crate::http_server::generate::request::refuse_empty;
+use crate::http_server::generate::request::{refuse_empty, refuse_many};
 use crate::http_server::openai::{Delivery, StreamOptions};
 use crate::http_server::sampling::{self, MAX_SAMPLES, MAX_TOP_LOGPROBS};
 use crate::tokenizer_manager::ServedModel;
@@ -109,6 +109,7 @@ impl CompletionsBody {
         if prompts.is_empty() {
             return Err(ApiError::invalid("prompt", "prompt must not be empty"));
         }
+        refuse_many("prompt", prompts.len())?;
         prompts.iter().try_for_each(|prompt| refuse_empty("prompt", prompt, model))?;
         Ok(prompts)
     }

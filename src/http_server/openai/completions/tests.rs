@@ -79,7 +79,7 @@ fn a_prompt_counts_once_however_often_it_is_sampled() {
         let reply = reply(n);
         let choices = (0..4).map(|_| choice(&reply, &stream, false, false)).collect();
         let choices: Vec<Choice> = choices;
-        whole(&reply, n, choices.into_iter().zip(outputs()).collect()).unwrap()
+        whole(&reply, n, choices.into_iter().zip(outputs()).collect())
     };
     let usage = |prompt: u32| {
         json!({
@@ -165,7 +165,7 @@ fn the_best_samples_of_each_prompt_are_chosen() {
         sample("good", &[-1.0]),
         sample("better", &[-0.5, -0.7]),
     ];
-    let answer = whole(&reply, 2, samples).unwrap();
+    let answer = whole(&reply, 2, samples);
     let texts: Vec<&str> =
         answer["choices"].as_array().unwrap().iter().map(|choice| choice["text"].as_str().unwrap()).collect();
     assert_eq!(texts, ["likeliest", "long and likely", "better", "good"]);
