@@ -7,7 +7,7 @@ use crate::io_struct::TokenId;
 const WIDTH: usize = 16;
 
 /// Logits of the sequences that wanted them, in batch order: one row of `vocab_size` each. An embedding model's rows are
-/// the embeddings, and have no peaks.
+/// the embeddings, at whose peaks nobody looks.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Logits {
     /// Row after row.
@@ -45,7 +45,7 @@ impl Logits {
         self.values.chunks_exact(self.vocab_size)
     }
 
-    /// The rows with their peaks, in batch order; none of an embedding model.
+    /// The rows with their peaks, in batch order.
     pub fn peaked_rows(&self) -> impl Iterator<Item = LogitsRow<'_>> {
         let peaks = self.peaks.chunks_exact(self.vocab_size.div_ceil(PEAK_COLUMNS));
         self.rows().zip(peaks).map(|(values, peaks)| LogitsRow { values, peaks })

@@ -8,4 +8,4 @@ mod aborts;
 mod pause;
 mod scores;
 
-pub(super) use bench::{Bench, ROOMY, abort, bench, expected, message, probe, request};
+pub(super) use bench::{Arrivals, Bench, ROOMY, abort, bench, expected, message, probe, request};

@@ -15,7 +15,8 @@ error is the last event before `data: [DONE]`. `GET` answers `HEAD` too.
 
 A request is known by its `rid`: the caller's own, which no other live request may have, or a fresh one. It is
 `meta_info.id` of `/generate`, stands behind the dash of OpenAI's `id`, and is the header `X-Request-Id` of each answer.
-Several prompts or samples of one call are `<rid>-0`, `<rid>-1`, and so on. `POST /abort_request` takes any of these.
+Several prompts or samples of one call are `<rid>-0`, `<rid>-1`, and so on. `POST /abort_request` takes any of these. One
+call of `/generate` or `/v1/completions` has at most 2048 of them.
 
 Fields that nobody here knows are ignored. Fields that are known and cannot be honoured are refused with 400 and their
 name, never ignored: the older `functions`, images, audio, adapters. What an output must look like, tools

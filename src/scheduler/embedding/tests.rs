@@ -1,14 +1,13 @@
 //! The scheduler of an embedding model, turned by hand.
 
-use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
-use super::super::{Inbox, SchedulerConfig, SchedulerInput, Turn};
+use super::super::{SchedulerConfig, SchedulerInput, Turn};
 use super::*;
 use crate::drills::Drills;
 use crate::io_struct::{AbortReq, Envelope, ModelInfo, ModelSource, ModelTask, PauseMode, ProbeId, ToEngine, TokenId};
 use crate::model_runner::{ForwardError, ModelRunner};
-use crate::scheduler::tests::ROOMY;
+use crate::scheduler::tests::{Arrivals, ROOMY};
 
 /// Embeds a text into its length. A shared log shows which lengths ran together; a text of 13 tokens fails its step.
 struct LengthRunner {
@@ -29,15 +28,6 @@ impl ModelRunner for LengthRunner {
         }
         *logits = Logits::new(lengths.into_iter().map(|length| length as f32).collect(), 1);
         Ok(())
-    }
-}
-
-#[derive(Default)]
-struct Arrivals(VecDeque<Vec<SchedulerInput>>);
-
-impl Inbox for Arrivals {
-    fn take(&mut self) -> Vec<SchedulerInput> {
-        self.0.pop_front().unwrap_or_default()
     }
 }
 

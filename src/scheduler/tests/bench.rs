@@ -47,8 +47,9 @@ impl ModelRunner for SumRunner {
     }
 }
 
+/// What comes, turn by turn.
 #[derive(Default)]
-struct Arrivals(VecDeque<Vec<SchedulerInput>>);
+pub(in crate::scheduler) struct Arrivals(pub(in crate::scheduler) VecDeque<Vec<SchedulerInput>>);
 
 impl Inbox for Arrivals {
     fn take(&mut self) -> Vec<SchedulerInput> {
