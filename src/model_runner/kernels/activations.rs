@@ -178,7 +178,7 @@ impl Activations {
     ) {
         let Shape { rows, columns, form } = shape;
         let len = rows * columns / BLOCK;
-        let blocks = team.share(columns / BLOCK);
+        let blocks = team.share(columns / BLOCK, cost);
         (self.rows, self.form) = (rows, form);
         let Self { quants, floats, .. } = self;
         match form {
