@@ -38,9 +38,9 @@ pub struct Group<'a> {
     pub pages: &'a [PageId],
 }
 
-impl Group<'_> {
+impl<'a> Group<'a> {
     /// Pages that its tokens look at.
-    fn used_pages(&self) -> &[PageId] {
+    fn used_pages(&self) -> &'a [PageId] {
         &self.pages[..(self.start + self.rows).div_ceil(PAGE_SIZE)]
     }
 
@@ -81,24 +81,24 @@ impl Attended {
 ///
 /// `query(row, head, to)` writes the rotated query of one head, `shape.head_dim` floats, already scaled by
 /// `1 / sqrt(head_dim)`.
-pub fn attend<L: Lanes>(
+pub fn attend<'g, L: Lanes>(
     team: &Team,
     kv: &KvLayer,
-    groups: &[Group<'_>],
+    groups: impl Iterator<Item = Group<'g>> + Clone + Send,
     query: impl Fn(usize, usize, &mut [f32]) + Sync,
     out: &mut Attended,
 ) {
     let shape = kv.shape();
-    let rows = groups.iter().map(|group| group.rows).sum::<usize>();
+    let rows = groups.clone().map(|group| group.rows).sum::<usize>();
     let width = shape.queries_per_head * shape.head_dim;
-    let parts = shape.kv_heads * groups.iter().map(|group| group.rows * group.parts()).sum::<usize>();
+    let parts = shape.kv_heads * groups.clone().map(|group| group.rows * group.parts()).sum::<usize>();
     (out.rows, out.width) = (rows, width);
     out.values.resize(rows * width * shape.kv_heads, 0.0);
     out.parts.resize(parts * width, 0.0);
     out.running.resize(parts * shape.queries_per_head, Running::NOTHING);
-    let keys: usize = groups.iter().map(|group| group.rows * (group.start + group.rows)).sum();
+    let keys: usize = groups.clone().map(|group| group.rows * (group.start + group.rows)).sum();
     let cost = keys * width * shape.kv_heads / LANES;
-    team.for_each(cost, segments(shape, groups, out), |segment| {
+    team.for_each(cost, segments(shape, groups.clone(), out), |segment| {
         at_desk(|desk| {
             L::vectorise(
                 #[inline(always)]
@@ -115,16 +115,19 @@ pub fn attend<L: Lanes>(
 }
 
 /// All groups at all heads.
-fn at_all_heads<'a>(shape: KvShape, groups: &'a [Group<'a>]) -> impl Iterator<Item = (usize, &'a Group<'a>)> + Send {
-    (0..shape.kv_heads).flat_map(|head| groups.iter().map(move |group| (head, group)))
+fn at_all_heads<'a>(
+    shape: KvShape,
+    groups: impl Iterator<Item = Group<'a>> + Clone + Send,
+) -> impl Iterator<Item = (usize, Group<'a>)> + Send {
+    (0..shape.kv_heads).flat_map(move |head| groups.clone().map(move |group| (head, group)))
 }
 
 /// All segments of all groups at all heads.
-fn segments<'a>(
+fn segments<'o, 'g: 'o>(
     shape: KvShape,
-    groups: &'a [Group<'a>],
-    out: &'a mut Attended,
-) -> impl Iterator<Item = Segment<'a>> + Send {
+    groups: impl Iterator<Item = Group<'g>> + Clone + Send,
+    out: &'o mut Attended,
+) -> impl Iterator<Item = Segment<'o>> + Send {
     let (mut values, mut parts, mut running) =
         (out.values.as_mut_slice(), out.parts.as_mut_slice(), out.running.as_mut_slice());
     let all = at_all_heads(shape, groups).flat_map(|(head, group)| {
@@ -147,11 +150,11 @@ fn segments<'a>(
 }
 
 /// The groups with more than one segment at all heads: where their results go, and the parts of these.
-fn parts_of_groups<'a>(
+fn parts_of_groups<'o, 'g: 'o>(
     shape: KvShape,
-    groups: &'a [Group<'a>],
-    out: &'a mut Attended,
-) -> impl Iterator<Item = (&'a mut [f32], &'a [f32], &'a [Running])> + Send {
+    groups: impl Iterator<Item = Group<'g>> + Clone + Send,
+    out: &'o mut Attended,
+) -> impl Iterator<Item = (&'o mut [f32], &'o [f32], &'o [Running])> + Send {
     let (mut values, mut parts, mut running) =
         (out.values.as_mut_slice(), out.parts.as_slice(), out.running.as_slice());
     at_all_heads(shape, groups).filter_map(move |(_, group)| {

@@ -8,6 +8,7 @@ pub mod rope;
 
 use std::io;
 use std::marker::PhantomData;
+use std::mem;
 
 use super::attention::{Attended, KvLayer};
 use super::kernels::backend::{WithLanes, with_lanes};
@@ -17,7 +18,7 @@ use super::kernels::tile_memory::gather;
 use super::kernels::{Activations, Columns, LANES, Lanes, PackedLinear, Team};
 use super::{ForwardError, Logits, ModelRunner, PAGE_SIZE, SequenceSlice};
 use crate::io_struct::{KernelBackend, ModelInfo};
-use batch::{Batch, Limits};
+use batch::{Batch, Layout, Limits};
 pub use config::DecoderConfig;
 pub use heads::HeadNorms;
 pub use layer::LayerWeights;
@@ -33,6 +34,7 @@ struct DecoderRunner<L> {
     kv: Vec<KvLayer>,
     pages: usize,
     team: Team,
+    layout: Layout,
     scratch: Scratch,
     lanes: PhantomData<L>,
 }
@@ -119,8 +121,8 @@ impl<L: Lanes> DecoderRunner<L> {
         let layers = 0..weights.layers.len();
         let kv = layers.map(|_| KvLayer::new(config.kv_shape(), pages)).collect::<io::Result<_>>()?;
         let rope = Rope::new(&config.rope);
-        let (angles, scratch) = (rope.no_angles(), Scratch::default());
-        Ok(Self { info, config, weights, rope, angles, kv, pages, team, scratch, lanes: PhantomData })
+        let (angles, layout, scratch) = (rope.no_angles(), Layout::default(), Scratch::default());
+        Ok(Self { info, config, weights, rope, angles, kv, pages, team, layout, scratch, lanes: PhantomData })
     }
 
     fn embed(&mut self, batch: &Batch<'_>) {
@@ -137,10 +139,23 @@ impl<L: Lanes> DecoderRunner<L> {
         });
     }
 
+    fn pass(&mut self, batch: &Batch<'_>, logits: &mut Logits) {
+        if batch.rows.is_empty() {
+            logits.reshape(0, self.info.vocab_size as usize);
+            return;
+        }
+        self.embed(batch);
+        self.rope.write_angles(batch.rows.iter().map(|row| row.position), &mut self.angles);
+        for (layer, kv) in self.weights.layers.iter().zip(&mut self.kv) {
+            layer.forward::<L>(&self.team, &self.config, batch, &self.angles, kv, &mut self.scratch);
+        }
+        self.write_logits(batch, logits);
+    }
+
     /// The last norm and the head, for the rows that want it.
     fn write_logits(&mut self, batch: &Batch<'_>, out: &mut Logits) {
         let vocab_size = self.info.vocab_size as usize;
-        let (wanted, scratch) = (&batch.wanted, &mut self.scratch);
+        let (wanted, scratch) = (batch.wanted, &mut self.scratch);
         out.reshape(wanted.len(), vocab_size);
         if wanted.is_empty() {
             return;
@@ -168,18 +183,10 @@ impl<L: Lanes> ModelRunner for DecoderRunner<L> {
             context_length: self.info.context_length as usize,
             pages: self.pages,
         };
-        let batch = Batch::new(batch, limits)?;
-        if batch.rows.is_empty() {
-            logits.reshape(0, limits.vocab_size);
-            return Ok(());
-        }
-        self.embed(&batch);
-        self.rope.write_angles(batch.rows.iter().map(|row| row.position), &mut self.angles);
-        for (layer, kv) in self.weights.layers.iter().zip(&mut self.kv) {
-            layer.forward::<L>(&self.team, &self.config, &batch, &self.angles, kv, &mut self.scratch);
-        }
-        self.write_logits(&batch, logits);
-        Ok(())
+        let mut layout = mem::take(&mut self.layout);
+        let result = layout.lay_out(batch, limits).map(|batch| self.pass(&batch, logits));
+        self.layout = layout;
+        result
     }
 
     fn for_each(&self, count: usize, work: &(dyn Fn(usize) + Sync)) {

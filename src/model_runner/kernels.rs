@@ -9,6 +9,7 @@ pub mod lanes;
 pub mod activations;
 mod tiles;
 pub mod tile_memory;
+mod panels;
 pub mod packed;
 pub mod pack;
 pub mod elementwise;

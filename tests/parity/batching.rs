@@ -2,11 +2,14 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+use candle_core::quantized::GgmlDType;
+use candle_core::quantized::gguf_file::Value;
 use radiosonde::io_struct::{KvCacheDtype, TokenId};
 use radiosonde::model_runner::weights::{LoadOptions, load};
-use radiosonde::model_runner::{ModelRunner, PAGE_SIZE, PageId, SequenceSlice};
+use radiosonde::model_runner::{Logits, ModelRunner, PAGE_SIZE, PageId, SequenceSlice};
 
 use crate::prompts::{PROMPTS, long};
+use crate::tiny::Tiny;
 use crate::{greedy, model_path, options, runner};
 
 /// Tokens that each sequence generates.
@@ -145,4 +148,35 @@ fn chunk_size_and_threads_change_nothing() {
         let got = alone(runner(&path, threads).as_mut(), &prompt, chunk);
         assert_eq!(got, expected, "chunks of {chunk}, {threads} threads");
     }
+}
+
+/// Counted on the calling thread, so one thread does it all.
+#[test]
+fn a_pass_takes_no_memory_once_it_has_had_one_of_its_size() {
+    let mut model = Tiny::new(GgmlDType::Q4_1);
+    model.metadata.insert("llama.context_length".to_owned(), Value::U32(2048));
+    let file = tempfile::NamedTempFile::new().expect("a place for a file");
+    std::fs::write(file.path(), model.bytes()).expect("a small file");
+    for kv_cache_dtype in [KvCacheDtype::F16, KvCacheDtype::Int8] {
+        let mut runner = load(file.path(), &LoadOptions { kv_cache_dtype, ..options(1) }).expect("a sound file");
+        let prompt: Vec<_> = (0..1100).map(|place| TokenId(place % 7)).collect();
+        let (pages, mut logits) = ((0..512).map(PageId).collect::<Vec<_>>(), Logits::default());
+        // A prompt that goes over several segments; pieces of prompts of others beside single tokens; one token.
+        let whole = [slice(&prompt, 0, &pages[..80])];
+        let single = |number: usize| slice(&prompt[40..41], 40, &pages[80 + 4 * number..][..4]);
+        let mixed: Vec<_> = (0..32).map(single).chain([slice(&prompt[..77], 0, &pages[300..310])]).collect();
+        let mut taken = |batch: &[_]| {
+            let pass = || runner.forward_into(batch, &mut logits).expect("a sound batch");
+            allocation_counter::measure(pass).count_total
+        };
+        assert!(taken(&whole) > 0, "the first pass makes room for itself");
+        for batch in [&whole[..], &mixed, &mixed[..1]] {
+            taken(batch);
+            assert_eq!(taken(batch), 0, "{} sequences, {kv_cache_dtype:?}", batch.len());
+        }
+    }
+}
+
+fn slice<'a>(tokens: &'a [TokenId], start: usize, pages: &'a [PageId]) -> SequenceSlice<'a> {
+    SequenceSlice { tokens, start, pages, wants_logits: true }
 }

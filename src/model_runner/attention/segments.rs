@@ -15,7 +15,7 @@ use crate::io_struct::KvCacheDtype;
 /// The queries of a group at one KV head before one segment of their sequence.
 pub(super) struct Segment<'a> {
     pub(super) head: usize,
-    pub(super) group: &'a Group<'a>,
+    pub(super) group: Group<'a>,
     /// Position of its first token.
     pub(super) start: usize,
     pub(super) pages: &'a [PageId],

@@ -66,14 +66,13 @@ impl Sequence {
     /// Attends for these positions, in groups of at most `rows`.
     fn attend<L: Lanes>(&self, Range { start, end }: Range<usize>, rows: usize, threads: usize) -> Attended {
         let heads = self.kv.shape().kv_heads * self.kv.shape().queries_per_head;
-        let groups: Vec<_> = (start..end)
-            .step_by(rows)
-            .map(|at| Group { first_row: at - start, rows: rows.min(end - at), start: at, pages: &self.pages })
-            .collect();
+        let groups = (start..end).step_by(rows);
+        let groups =
+            groups.map(|at| Group { first_row: at - start, rows: rows.min(end - at), start: at, pages: &self.pages });
         let mut out = Attended::default();
         let query =
             |row: usize, head: usize, to: &mut [f32]| to.copy_from_slice(&self.queries[(start + row) * heads + head]);
-        attend::<L>(&Team::new(threads), &self.kv, &groups, query, &mut out);
+        attend::<L>(&Team::new(threads), &self.kv, groups, query, &mut out);
         out
     }
 
@@ -174,7 +173,7 @@ fn numbers_beyond_half_precision_stop_at_the_largest() {
         head.write::<Portable>(PageId(0), 0, KeyValue { key: &key, value: &value });
         let group = Group { first_row: 0, rows: 1, start: 0, pages: &[PageId(0)] };
         let mut out = Attended::default();
-        attend::<Portable>(&Team::new(1), &kv, &[group], |_, _, to| to.fill(1.0), &mut out);
+        attend::<Portable>(&Team::new(1), &kv, [group].into_iter(), |_, _, to| to.fill(1.0), &mut out);
         let largest = -f16::MAX.to_f32();
         assert!(out.columns(0, 0).iter().all(|value| (value / largest - 1.0).abs() < 1e-5), "{:?}", out.columns(0, 0));
     }

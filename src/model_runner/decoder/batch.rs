@@ -6,13 +6,20 @@ use crate::io_struct::TokenId;
 
 /// All tokens of a batch, sequence after sequence.
 pub(super) struct Batch<'a> {
-    pub(super) rows: Vec<Row>,
+    slices: &'a [SequenceSlice<'a>],
+    pub(super) rows: &'a [Row],
     /// The rows sorted by the page that they are written to.
-    pub(super) by_page: Vec<usize>,
-    /// Neighbouring rows of one sequence, for attention.
-    pub(super) groups: Vec<Group<'a>>,
+    pub(super) by_page: &'a [usize],
     /// Rows whose logits are wanted, in order.
-    pub(super) wanted: Vec<usize>,
+    pub(super) wanted: &'a [usize],
+}
+
+/// Where batches are laid out; kept from pass to pass, so that its memory is.
+#[derive(Default)]
+pub(super) struct Layout {
+    rows: Vec<Row>,
+    by_page: Vec<usize>,
+    wanted: Vec<usize>,
 }
 
 /// One token of a batch.
@@ -33,39 +40,46 @@ pub(super) struct Limits {
 }
 
 impl<'a> Batch<'a> {
-    /// Lays the batch out; refuses what would read or write outside of the model's tables.
-    pub(super) fn new(slices: &[SequenceSlice<'a>], limits: Limits) -> Result<Self, ForwardError> {
-        let tokens = slices.iter().map(|slice| slice.tokens.len()).sum::<usize>();
-        let mut batch = Self {
-            rows: Vec::with_capacity(tokens),
-            by_page: Vec::new(),
-            groups: Vec::with_capacity(slices.len() + tokens / GROUP_ROWS),
-            wanted: Vec::with_capacity(slices.len()),
-        };
+    /// Neighbouring rows of one sequence, for attention.
+    pub(super) fn groups(&self) -> impl Iterator<Item = Group<'a>> + Clone + Send + use<'a> {
+        let mut next_row = 0;
+        self.slices.iter().flat_map(move |slice| {
+            let first_row = next_row;
+            next_row += slice.tokens.len();
+            slice.tokens.chunks(GROUP_ROWS).zip((0..).step_by(GROUP_ROWS)).map(move |(tokens, place)| Group {
+                first_row: first_row + place,
+                rows: tokens.len(),
+                start: slice.start + place,
+                pages: slice.pages,
+            })
+        })
+    }
+}
+
+impl Layout {
+    /// Lays a batch out; refuses what would read or write outside of the model's tables.
+    pub(super) fn lay_out<'a>(
+        &'a mut self,
+        slices: &'a [SequenceSlice<'a>],
+        limits: Limits,
+    ) -> Result<Batch<'a>, ForwardError> {
+        let Self { rows, by_page, wanted } = self;
+        rows.clear();
+        wanted.clear();
         for (index, slice) in slices.iter().enumerate() {
             let refuse = |message: String| ForwardError::Batch(format!("sequence {index}: {message}"));
             limits.check(slice).map_err(refuse)?;
-            batch.push(slice);
-        }
-        batch.by_page = (0..batch.rows.len()).collect();
-        batch.by_page.sort_by_key(|row| batch.rows[*row].page);
-        Ok(batch)
-    }
-
-    fn push(&mut self, slice: &SequenceSlice<'a>) {
-        for (chunk, tokens) in slice.tokens.chunks(GROUP_ROWS).enumerate() {
-            let start = slice.start + chunk * GROUP_ROWS;
-            let first_row = self.rows.len();
-            self.groups.push(Group { first_row, rows: tokens.len(), start, pages: slice.pages });
-            self.rows.extend(tokens.iter().zip(start..).map(|(token, position)| Row {
+            rows.extend(slice.tokens.iter().zip(slice.start..).map(|(token, position)| Row {
                 token: *token,
                 position,
                 page: slice.pages[position / PAGE_SIZE],
             }));
+            wanted.extend(slice.wants_logits.then(|| rows.len() - 1));
         }
-        if slice.wants_logits {
-            self.wanted.push(self.rows.len() - 1);
-        }
+        by_page.clear();
+        by_page.extend(0..rows.len());
+        by_page.sort_unstable_by_key(|row| (rows[*row].page, *row));
+        Ok(Batch { slices, rows, by_page, wanted })
     }
 }
 

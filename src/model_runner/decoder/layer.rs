@@ -92,7 +92,7 @@ fn attend_batch<L: Lanes>(team: &Team, batch: &Batch<'_>, heads: Heads<'_>, kv: 
     attend::<L>(
         team,
         kv,
-        &batch.groups,
+        batch.groups(),
         #[inline(always)]
         |row, head, to| {
             heads.query::<L>(row, head, to);

@@ -1,5 +1,7 @@
 //! What flows between the layers: columns of floats out of a matrix product, blocks of 32 columns into it.
 
+use std::array::from_fn;
+
 use super::{BLOCK, LANES, Lanes, Team};
 
 /// Rows that are worked out together, while a piece of the weights is in registers.
@@ -81,17 +83,25 @@ impl QuantBlock {
         let [low, high] = halves::<L>(values);
         let largest = L::largest(L::max(L::abs(low), L::abs(high)));
         let inverse = L::splat(if largest > 0.0 { 127.0 / largest } else { 0.0 });
-        let mut bytes = [0i8; BLOCK];
-        bytes[..LANES].copy_from_slice(&L::round_to_i8(L::mul(low, inverse)));
-        bytes[LANES..].copy_from_slice(&L::round_to_i8(L::mul(high, inverse)));
-        let mut words = [0; BLOCK / 4];
-        for (word, bytes) in words.iter_mut().zip(bytes.as_chunks::<4>().0) {
-            *word = i32::from_le_bytes(bytes.map(i8::cast_unsigned));
-        }
+        let [low, high] = [L::round(L::mul(low, inverse)), L::round(L::mul(high, inverse))];
+        let [low_words, high_words] = [words::<L>(low), words::<L>(high)];
         let scale = largest / 127.0;
-        let total: i32 = bytes.iter().map(|byte| i32::from(*byte)).sum();
-        Self { words, scale, sum: scale * total as f32 }
+        // Whole numbers: their sum is exact.
+        let total = L::sum(L::add(low, high));
+        Self {
+            words: from_fn(|word| if word < 4 { low_words[word] } else { high_words[word - 4] }),
+            scale,
+            sum: scale * total,
+        }
     }
+}
+
+/// Sixteen whole numbers as bytes, four to a word.
+#[inline(always)]
+fn words<L: Lanes>(values: L::Floats) -> [i32; LANES / 4] {
+    let bytes = L::round_to_i8(values);
+    let bytes = bytes.as_chunks::<4>().0;
+    from_fn(|word| i32::from_le_bytes(bytes[word].map(i8::cast_unsigned)))
 }
 
 /// The two registers of a block.
@@ -168,7 +178,7 @@ impl Activations {
     ) {
         let Shape { rows, columns, form } = shape;
         let len = rows * columns / BLOCK;
-        let blocks = team.share(columns / BLOCK);
+        let blocks = team.share(columns / BLOCK, cost);
         (self.rows, self.form) = (rows, form);
         let Self { quants, floats, .. } = self;
         match form {

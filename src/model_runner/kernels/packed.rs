@@ -8,6 +8,7 @@ use memmap2::MmapMut;
 
 use super::activations::{CHUNK_ROWS, Form, Shape};
 use super::elementwise::silu_gate;
+use super::panels::{Panel, panels};
 use super::peaks::{PEAK_COLUMNS, peaks as peaks_of};
 use super::prefetch::prefetch_ahead;
 use super::tile_memory::TileMemory;
@@ -110,29 +111,35 @@ impl PackedLinear {
 
     /// `out = x Wᵀ`, row after row of `outputs` floats, and the peaks of each row ([`peaks`](super::peaks)).
     pub fn forward_rows<L: Lanes>(&self, team: &Team, x: &Activations, out: &mut [f32], peaks: &mut [f32]) {
-        let stripes = team.share(self.padded_outputs() / LANES).next_multiple_of(STRIPES_IN_CACHE);
+        let cost = self.cost(x.rows());
+        let stripes = team.share(self.padded_outputs() / LANES, cost).next_multiple_of(STRIPES_IN_CACHE);
         let columns = stripes * LANES;
-        let rows = out.chunks_mut(self.outputs).zip(peaks.chunks_mut(self.outputs.div_ceil(PEAK_COLUMNS)));
-        let mut rows: Vec<_> =
-            rows.map(|(row, peaks)| row.chunks_mut(columns).zip(peaks.chunks_mut(columns / PEAK_COLUMNS))).collect();
-        let shares = (0..self.outputs.div_ceil(columns)).map(|share| {
-            let rows = rows.iter_mut().filter_map(Iterator::next);
-            (share * stripes, rows.collect::<Vec<_>>())
+        let peaks = panels(peaks, self.outputs.div_ceil(PEAK_COLUMNS), columns / PEAK_COLUMNS);
+        let shares = panels(out, self.outputs, columns).zip(peaks).enumerate();
+        team.for_each(cost, shares, |(share, (out, peaks))| {
+            self.write_share::<L>(x, share * stripes, out, peaks);
         });
-        team.for_each(self.cost(x.rows()), shares, |(first, mut rows)| {
-            let stripes = rows.first().map_or(0, |(row, _)| row.len().div_ceil(LANES));
-            for part in (0..stripes).step_by(STRIPES_IN_CACHE) {
-                for (chunk, rows) in rows.chunks_mut(CHUNK_ROWS).enumerate() {
-                    for stripe in part..stripes.min(part + STRIPES_IN_CACHE) {
-                        let mut sums = [[0.0; LANES]; CHUNK_ROWS];
-                        let sums = &mut sums[..rows.len()];
-                        self.add_stripe::<L>(first + stripe, x, chunk * CHUNK_ROWS, sums);
-                        write_columns(rows, stripe * LANES, sums);
+    }
+
+    /// The columns of the product from stripe `first` on, and their peaks.
+    fn write_share<L: Lanes>(&self, x: &Activations, first: usize, mut out: Panel<'_, f32>, mut peaks: Panel<'_, f32>) {
+        let stripes = out.columns().div_ceil(LANES);
+        for part in (0..stripes).step_by(STRIPES_IN_CACHE) {
+            for first_row in (0..x.rows()).step_by(CHUNK_ROWS) {
+                let rows = first_row..x.rows().min(first_row + CHUNK_ROWS);
+                for stripe in part..stripes.min(part + STRIPES_IN_CACHE) {
+                    let mut sums = [[0.0; LANES]; CHUNK_ROWS];
+                    let sums = &mut sums[..rows.len()];
+                    self.add_stripe::<L>(first + stripe, x, first_row, sums);
+                    for (row, sums) in rows.clone().zip(sums) {
+                        write_columns(&mut out.row(row)[stripe * LANES..], sums);
                     }
-                    rows.iter_mut().for_each(|row| write_peaks(row, part * LANES));
+                }
+                for row in rows {
+                    write_peaks(&out.row(row)[part * LANES..], &mut peaks.row(row)[part * LANES / PEAK_COLUMNS..]);
                 }
             }
-        });
+        }
     }
 
     /// One row of `W`, as floats.
@@ -176,8 +183,9 @@ impl PackedLinear {
         prepare: impl Fn(&mut [[f32; LANES]]) + Sync,
     ) {
         let rows = x.rows();
-        let stripes = team.share(self.padded_outputs() / LANES);
-        team.for_each(self.cost(rows), out.chunks_mut(stripes * rows).enumerate(), |(share, out)| {
+        let cost = self.cost(rows);
+        let stripes = team.share(self.padded_outputs() / LANES, cost);
+        team.for_each(cost, out.chunks_mut(stripes * rows).enumerate(), |(share, out)| {
             for (stripe, out) in out.chunks_mut(rows).enumerate() {
                 prepare(out);
                 self.add_stripe::<L>(share * stripes + stripe, x, 0, out);
@@ -222,23 +230,16 @@ pub fn gated<L: Lanes>(team: &Team, gate_up: &PackedLinear, x: &Activations, for
     );
 }
 
-/// A piece of a row, and the peaks of it.
-type PeakedRow<'a> = (&'a mut [f32], &'a mut [f32]);
-
-/// Writes up to sixteen columns, as many as there are, to each row from `column` on.
-fn write_columns(rows: &mut [PeakedRow<'_>], column: usize, values: &[[f32; LANES]]) {
-    for ((row, _), values) in rows.iter_mut().zip(values) {
-        let to = &mut row[column..];
-        let len = to.len().min(LANES);
-        to[..len].copy_from_slice(&values[..len]);
-    }
+/// Writes up to sixteen columns, as many as there are.
+fn write_columns(to: &mut [f32], values: &[f32; LANES]) {
+    let len = to.len().min(LANES);
+    to[..len].copy_from_slice(&values[..len]);
 }
 
-/// Writes the peaks of the stripes that are in the cache, from `column` on.
-fn write_peaks((row, peaks): &mut PeakedRow<'_>, column: usize) {
-    let columns = &row[column..];
+/// Writes the peaks of the stripes that are in the cache.
+fn write_peaks(columns: &[f32], peaks: &mut [f32]) {
     let columns = &columns[..columns.len().min(STRIPES_IN_CACHE * LANES)];
-    peaks[column / PEAK_COLUMNS..].iter_mut().zip(peaks_of(columns)).for_each(|(to, peak)| *to = peak);
+    peaks.iter_mut().zip(peaks_of(columns)).for_each(|(to, peak)| *to = peak);
 }
 
 fn add_product<L: Lanes, T: Tile>(tiles: &[T], x: &Activations, first: usize, out: &mut [[f32; LANES]]) {

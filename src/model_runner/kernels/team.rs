@@ -16,8 +16,12 @@ use cores::stay_on;
 /// Work below this is done before another thread has even noticed it. In steps of a kernel.
 const WORTH_SHARING: usize = 4096;
 
-/// Shares that a member of the team gets of one matrix: enough to even out a member that the system has paused.
+/// Most shares that a member of the team gets of one job: enough to even out a member that the system has paused.
 const SHARES: usize = 4;
+
+/// What a share is worth at least, in steps of a kernel. A short job is reading memory above all, and that is fastest in
+/// one stretch for each member: between two of them the processor does not know what comes next.
+const SHARE_COST: usize = 1 << 18;
 
 /// How long a member looks out for the next job before it goes to sleep: about 50 µs. Within a forward pass the next
 /// one comes at once; between two passes an idle engine must not burn a core.
@@ -96,10 +100,11 @@ impl Team {
         self.members.len() + 1
     }
 
-    /// How many of `items` equal items make one share of the work.
+    /// How many of `items` equal items make one share of the work, all of which costs so many steps of a kernel.
     #[must_use]
-    pub fn share(&self, items: usize) -> usize {
-        items.div_ceil(SHARES * self.threads()).max(1)
+    pub fn share(&self, items: usize, cost: usize) -> usize {
+        let shares = (cost / self.threads() / SHARE_COST).clamp(1, SHARES);
+        items.div_ceil(shares * self.threads()).max(1)
     }
 
     /// Calls `work` for each item, on whichever thread is free. `cost` in steps of a kernel decides whether it is worth
