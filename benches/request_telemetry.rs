@@ -52,8 +52,8 @@ fn request(ledger: &ProbeLedger, chunks: u64) {
         },
     );
     let now = MonoNanos::now;
-    let entered = |hop| ledger.note(&EngineEvent::HopEntered { rid: rid.clone(), hop }, now());
-    let left = |hop| ledger.note(&EngineEvent::HopLeft { rid: rid.clone(), hop }, now());
+    let entered = |hop| ledger.note(&EngineEvent::HopEntered { rid: rid.clone(), serial: 1, hop }, now());
+    let left = |hop| ledger.note(&EngineEvent::HopLeft { rid: rid.clone(), serial: 1, hop }, now());
     ledger.begin(&rid, 1, Purpose::Serve, spans::context(&span), now());
     ledger.enter(&rid, Hop::Submit, now());
     ledger.leave(&rid, Hop::Submit, now());

@@ -2,6 +2,7 @@
 
 pub mod health;
 pub mod address;
+pub mod apart;
 pub mod endpoints;
 pub mod openapi;
 pub mod auth;

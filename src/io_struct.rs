@@ -28,7 +28,7 @@ use crate::clock::MonoNanos;
 use crate::telemetry::labels::{GrammarField, RequestOutcome};
 
 /// The version of this module's wire form. Both sides say theirs first and refuse another's.
-pub const PROTOCOL_VERSION: u32 = 10;
+pub const PROTOCOL_VERSION: u32 = 11;
 
 /// A payload on its way to the next station.
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -81,8 +81,12 @@ impl ProbeLedger {
         let mut flights = self.flights();
         let moment = Moment { at, engine: self.tracers.engine_pid(), step: flights.step };
         match event {
-            EngineEvent::HopEntered { rid, hop } => flights.entered(rid, *hop, moment),
-            EngineEvent::HopLeft { rid, hop } => flights.with(rid, |flight| flight.timeline.engine_left(*hop, moment)),
+            EngineEvent::HopEntered { rid, serial, hop } => flights.entered(rid, *serial, *hop, moment),
+            EngineEvent::HopLeft { rid, serial, hop } => {
+                if let Some(flight) = flights.sent(rid, *serial) {
+                    flight.timeline.engine_left(*hop, moment);
+                }
+            }
             EngineEvent::ProbeBranch { rid, branch } => flights.with(rid, |flight| flight.branch = *branch),
             EngineEvent::Retracted { rid } => {
                 flights.with(rid, |flight| flight.timeline.retracted(at));
@@ -210,8 +214,13 @@ impl Flights {
         }
     }
 
-    fn entered(&mut self, rid: &Rid, hop: Hop, moment: Moment) {
-        let Some(flight) = self.by_rid.get_mut(rid) else { return };
+    /// The flight that the engine knows by `serial`, unless another has its rid by now.
+    fn sent(&mut self, rid: &Rid, serial: u64) -> Option<&mut Flight> {
+        self.by_rid.get_mut(rid).filter(|flight| flight.serial == serial)
+    }
+
+    fn entered(&mut self, rid: &Rid, serial: u64, hop: Hop, moment: Moment) {
+        let Some(flight) = self.sent(rid, serial) else { return };
         flight.timeline.engine_entered(hop, moment);
         match (hop, flight.purpose) {
             (Hop::Prefill, Purpose::Serve) => self.running.push(rid.clone()),

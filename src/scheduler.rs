@@ -211,8 +211,8 @@ impl Scheduler {
         sent_at: MonoNanos,
         out: &mut dyn Outbox,
     ) {
-        let (rid, purpose) = (request.rid.clone(), request.purpose);
-        if let Some(probe) = self.meet(&worker, &rid, purpose, out) {
+        let (rid, serial, purpose) = (request.rid.clone(), request.serial, request.purpose);
+        if let Some(probe) = self.meet(&worker, (&rid, serial), purpose, out) {
             let request = ProbeRequest::Generate(Box::new(request));
             self.return_health_check_ipcs.push_back(ParkedProbe { worker, probe, rid, request, sent_at });
             return;
@@ -223,7 +223,7 @@ impl Scheduler {
             return;
         }
         if purpose == Purpose::Serve {
-            out.send(&worker, FromEngine::Event(EngineEvent::HopEntered { rid, hop: Hop::Queue }));
+            out.send(&worker, FromEngine::Event(EngineEvent::HopEntered { rid, serial, hop: Hop::Queue }));
         }
         let request = self.begin_grammar(Request::new(worker, request, rank));
         enqueue(&mut self.waiting, request);
@@ -242,7 +242,7 @@ impl Scheduler {
         out: &mut dyn Outbox,
     ) {
         let rid = request.rid.clone();
-        match self.meet(&worker, &rid, request.purpose, out) {
+        match self.meet(&worker, (&rid, request.serial), request.purpose, out) {
             Some(probe) => {
                 let request = ProbeRequest::Embed(request);
                 self.return_health_check_ipcs.push_back(ParkedProbe { worker, probe, rid, request, sent_at });
@@ -251,19 +251,25 @@ impl Scheduler {
         }
     }
 
-    /// Looks at an arrival and says so. Returns the probe that is to be parked, if it is one.
-    fn meet(&self, worker: &HttpWorkerIpc, rid: &Rid, purpose: Purpose, out: &mut dyn Outbox) -> Option<ProbeId> {
+    /// Looks at an arrival, known by rid and serial, and says so. Returns the probe that is to be parked, if it is one.
+    fn meet(
+        &self,
+        worker: &HttpWorkerIpc,
+        (rid, serial): (&Rid, u64),
+        purpose: Purpose,
+        out: &mut dyn Outbox,
+    ) -> Option<ProbeId> {
         let mut event = |event| out.send(worker, FromEngine::Event(event));
-        event(EngineEvent::HopLeft { rid: rid.clone(), hop: Hop::Inbox });
-        event(EngineEvent::HopEntered { rid: rid.clone(), hop: Hop::ProcessInput });
+        event(EngineEvent::HopLeft { rid: rid.clone(), serial, hop: Hop::Inbox });
+        event(EngineEvent::HopEntered { rid: rid.clone(), serial, hop: Hop::ProcessInput });
         let branch = self.probe_branch(purpose);
         if let Some(branch) = branch {
             event(EngineEvent::ProbeBranch { rid: rid.clone(), branch });
         }
-        event(EngineEvent::HopLeft { rid: rid.clone(), hop: Hop::ProcessInput });
+        event(EngineEvent::HopLeft { rid: rid.clone(), serial, hop: Hop::ProcessInput });
         match (branch, purpose) {
             (Some(ProbeBranch::Busy), Purpose::HealthCheck(probe)) => {
-                event(EngineEvent::HopEntered { rid: rid.clone(), hop: Hop::ReturnHealthCheckIpcs });
+                event(EngineEvent::HopEntered { rid: rid.clone(), serial, hop: Hop::ReturnHealthCheckIpcs });
                 Some(probe)
             }
             _ => None,
@@ -324,8 +330,9 @@ impl Scheduler {
     /// Answers every parked probe. Called after a good batch result, and only then: a loop that turns proves nothing.
     fn maybe_send_health_check_signal(&mut self, out: &mut dyn Outbox) {
         let parked = (0..).zip(self.return_health_check_ipcs.drain(..));
-        for (place, ParkedProbe { worker, probe, rid, .. }) in parked {
-            let left = EngineEvent::HopLeft { rid: rid.clone(), hop: Hop::ReturnHealthCheckIpcs };
+        for (place, ParkedProbe { worker, probe, rid, request, .. }) in parked {
+            let serial = request.serial();
+            let left = EngineEvent::HopLeft { rid: rid.clone(), serial, hop: Hop::ReturnHealthCheckIpcs };
             out.send(&worker, FromEngine::Event(left));
             let answer = HealthCheckOutput { rid, probe, place };
             out.send(&worker, FromEngine::Output(EngineOutput::HealthCheck(answer)));
@@ -339,7 +346,7 @@ impl Scheduler {
             return;
         }
         if let Some(ParkedProbe { worker, rid, request, .. }) = self.return_health_check_ipcs.pop_front() {
-            let left = EngineEvent::HopLeft { rid, hop: Hop::ReturnHealthCheckIpcs };
+            let left = EngineEvent::HopLeft { rid, serial: request.serial(), hop: Hop::ReturnHealthCheckIpcs };
             out.send(&worker, FromEngine::Event(left));
             match request {
                 ProbeRequest::Generate(request) => {
@@ -355,7 +362,7 @@ impl Scheduler {
     fn tell_waiting_probes(&mut self, out: &mut dyn Outbox) {
         for request in self.waiting.iter_mut().filter(|request| request.purpose != Purpose::Serve && !request.queued) {
             request.queued = true;
-            let entered = EngineEvent::HopEntered { rid: request.rid.clone(), hop: Hop::Queue };
+            let entered = EngineEvent::HopEntered { rid: request.rid.clone(), serial: request.serial, hop: Hop::Queue };
             out.send(&request.worker, FromEngine::Event(entered));
         }
         self.embeddings.tell_waiting_probes(out);

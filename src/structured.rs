@@ -12,12 +12,11 @@ use llguidance::toktrie::{ApproximateTokEnv, InferenceCapabilities, SimpleVob, T
 use llguidance::{Matcher, ParserFactory};
 use serde_json::{Value, json};
 
+use crate::io_struct::grammar::MAX_GRAMMAR_BYTES;
 use crate::io_struct::{Grammar, GrammarSyntax, ModelInfo, TokenId};
 use crate::tokenizer::Tokenizer;
 use vocabulary::ModelVocabulary;
 
-/// The longest grammar in bytes: a schema of this size is a hundred pages.
-pub const MAX_GRAMMAR_BYTES: usize = 1 << 20;
 /// The most white space between two tokens of JSON, in characters: a small model would go on with it for ever.
 const MAX_JSON_SPACE: u32 = 40;
 /// Longer messages of the compiler are cut: they quote the grammar.
@@ -103,7 +102,7 @@ fn top_level(grammar: &Grammar) -> Result<TopLevelGrammar, GrammarError> {
         GrammarSyntax::Ebnf if gbnf::is_gbnf(text) => {
             Ok(TopLevelGrammar::from_lark(gbnf::to_lark(text).map_err(GrammarError::new)?))
         }
-        GrammarSyntax::Ebnf => Ok(TopLevelGrammar::from_lark(text.clone())),
+        GrammarSyntax::Ebnf => Ok(TopLevelGrammar::from_lark(text.to_string())),
         GrammarSyntax::StructuralTag => Ok(TopLevelGrammar::from_lark(tags::to_lark(text)?)),
     }
 }

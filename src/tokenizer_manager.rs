@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::task::TaskTracker;
 
 use crate::clock::MonoNanos;
@@ -74,8 +74,9 @@ struct Inner {
     detokenizer: Detokenizer,
     model: OnceLock<Arc<ServedModel>>,
     grammars: OnceLock<Result<Grammars, GrammarError>>,
-    to_engine: mpsc::UnboundedSender<(Epoch, Envelope<ToEngine>)>,
+    to_engine: mpsc::UnboundedSender<Waiting>,
     to_engine_depth: Arc<AtomicUsize>,
+    control_places: Arc<Semaphore>,
     ledger: Arc<ProbeLedger>,
     incidents: IncidentLog,
     status: Arc<StatusBoard>,
@@ -87,10 +88,19 @@ struct Inner {
     request_limit: Option<Duration>,
 }
 
-/// The other end of the way to the engine: the connection takes from it. Its length is bounded by the request table,
-/// for each request puts at most two messages in.
+/// A message that waits in front of the socket.
+struct Waiting {
+    meant_for: Epoch,
+    msg: Envelope<ToEngine>,
+    /// Held until the message is taken or dropped.
+    _place: Option<OwnedSemaphorePermit>,
+}
+
+/// The other end of the way to the engine: the connection takes from it. Its length is bounded:
+/// [`control::MAX_WAITING_MESSAGES`] refuses requests, each of which puts at most two messages in, and
+/// [`control::MAX_WAITING_CONTROLS`] all others.
 pub struct ToEngineQueue {
-    receiver: mpsc::UnboundedReceiver<(Epoch, Envelope<ToEngine>)>,
+    receiver: mpsc::UnboundedReceiver<Waiting>,
     depth: Arc<AtomicUsize>,
 }
 
@@ -99,7 +109,7 @@ impl ToEngineQueue {
     /// tokenizer manager is gone.
     pub async fn next(&mut self, epoch: Epoch) -> Option<Envelope<ToEngine>> {
         loop {
-            let (meant_for, msg) = self.receiver.recv().await?;
+            let Waiting { meant_for, msg, .. } = self.receiver.recv().await?;
             self.depth.fetch_sub(1, Relaxed);
             if meant_for >= epoch {
                 return Some(msg);
@@ -131,6 +141,7 @@ impl TokenizerManager {
             grammars: OnceLock::new(),
             to_engine,
             to_engine_depth: Arc::clone(&depth),
+            control_places: Arc::new(Semaphore::new(control::MAX_WAITING_CONTROLS)),
             ledger,
             incidents,
             status,
@@ -247,21 +258,22 @@ impl TokenizerManager {
     }
 
     fn send(&self, msg: ToEngine, epoch: Epoch) {
+        self.send_from(None, msg, epoch);
+    }
+
+    fn send_from(&self, place: Option<OwnedSemaphorePermit>, msg: ToEngine, epoch: Epoch) {
         self.inner.to_engine_depth.fetch_add(1, Relaxed);
-        if self.inner.to_engine.send((epoch, Envelope::now(msg))).is_err() {
+        let waiting = Waiting { meant_for: epoch, msg: Envelope::now(msg), _place: place };
+        if self.inner.to_engine.send(waiting).is_err() {
             self.inner.to_engine_depth.fetch_sub(1, Relaxed);
         }
     }
 
-    /// Sends what concerns the present engine alone.
-    fn tell_engine(&self, msg: ToEngine) {
-        self.send(msg, self.epoch());
-    }
-
+    /// It concerns the present engine alone.
     fn send_abort(&self, rid: &Rid, serial: u64) {
-        self.tell_engine(ToEngine::Abort(AbortReq { rid: rid.clone(), serial }));
+        self.send(ToEngine::Abort(AbortReq { rid: rid.clone(), serial }), self.epoch());
     }
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::duration::parse_duration_or_zero;
+use super::duration::{parse_duration, parse_duration_or_zero};
 
 /// Who may ask, from where, and for how long.
 #[derive(Debug, Clone, Args)]
@@ -41,6 +41,11 @@ pub struct AccessArgs {
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = parse_duration_or_zero,
           env = "RADIOSONDE_REQUEST_TIMEOUT")]
     pub request_timeout: Duration,
+    /// A connection is closed when the head of a request, its first or its next one, is not here after so long; both
+    /// listeners do it. Give proxies in front of the server a shorter limit of their own, so that they close first.
+    #[arg(long, value_name = "DURATION", default_value = "75s", value_parser = parse_duration,
+          env = "RADIOSONDE_KEEP_ALIVE_TIMEOUT")]
+    pub keep_alive_timeout: Duration,
 }
 
 impl AccessArgs {

@@ -37,14 +37,14 @@ async fn switch_on(state: State<AdminState>, body: Bytes) -> Result<Json<Value>,
         return Err(ApiError::invalid("fault", message));
     }
     tracing::warn!(%fault, "a drill begins");
-    state.tokenizer_manager.drill(fault);
+    state.tokenizer_manager.drill(fault)?;
     list(state).await
 }
 
 async fn switch_off(state: State<AdminState>) -> Result<Json<Value>, ApiError> {
     allowed(&state)?;
     tracing::warn!("all drills end");
-    state.tokenizer_manager.end_drills();
+    state.tokenizer_manager.end_drills()?;
     list(state).await
 }
 

@@ -86,9 +86,10 @@ async fn configure_logging(
     ApiJson(body): ApiJson<LoggingBody>,
 ) -> Result<Json<Logging>, ApiError> {
     body.check()?;
+    let place = levels.manager.control_place()?;
     let changed = levels.telemetry.log_control.change(body.log_level.as_deref(), body.log_requests);
     let chosen = changed.map_err(|error| ApiError::invalid("log_level", format!("log_level: {error}")))?;
-    levels.manager.set_engine_log(chosen.directives());
+    levels.manager.set_engine_log(place, chosen.directives());
     Ok(Json(Logging { log_level: chosen.filter, log_requests: chosen.requests }))
 }
 

@@ -1,20 +1,25 @@
 //! `POST /parse_function_call` and `/separate_reasoning`: what is read out of a text that a model wrote elsewhere.
 
 use axum::extract::State;
+use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Json, Router};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::apart::apart;
 use super::error::ApiError;
 use super::generate::ApiState;
 use super::generate::body::ApiJson;
 use super::openai::reasoning::{ReasoningStream, Telling};
-use super::openai::tools::calls::{CallFormat, Piece};
+use super::openai::tools::calls::{CallFormat, CallStream, Piece};
 use super::openai::tools::{Tool, ToolFields};
 use crate::config::parsers::parse_name;
 use crate::config::{ReasoningParser, ToolCallParser};
+
+/// The longest text in which calls are looked for: each of them costs a look at all that follows.
+const MAX_CALL_TEXT_BYTES: usize = 1 << 20;
 
 /// The paths.
 pub fn routes() -> Router<ApiState> {
@@ -45,15 +50,22 @@ pub struct ReasoningBody {
 async fn parse_function_call(
     State(state): State<ApiState>,
     ApiJson(body): ApiJson<FunctionCallBody>,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Response, ApiError> {
     let invalid = |message| ApiError::invalid("tool_call_parser", format!("tool_call_parser: {message}"));
     let named = body.tool_call_parser.as_deref().map(parse_name::<ToolCallParser>).transpose().map_err(invalid)?;
     let parser = named.or(state.parsers.tool_call_parser).map(CallFormat::from);
     let tools = ToolFields { tools: Some(body.tools), ..ToolFields::default() }.check()?;
     let tools = tools.ok_or_else(|| ApiError::invalid("tools", "tools must hold at least one tool"))?;
     let format = parser.ok_or_else(|| invalid("name one, or start the server with --tool-call-parser".to_owned()))?;
-    let mut stream = tools.stream(format);
-    let mut pieces = stream.push(&body.text);
+    if body.text.len() > MAX_CALL_TEXT_BYTES {
+        let message = format!("text has {} bytes; the limit is {MAX_CALL_TEXT_BYTES}", body.text.len());
+        return Err(ApiError::invalid("text", message));
+    }
+    apart(move || Ok(Json(calls(tools.stream(format), &body.text)).into_response())).await
+}
+
+fn calls(mut stream: CallStream, text: &str) -> Value {
+    let mut pieces = stream.push(text);
     pieces.extend(stream.finish());
     let (mut text, mut calls) = (String::new(), Vec::<(String, String)>::new());
     for piece in pieces {
@@ -67,18 +79,22 @@ async fn parse_function_call(
     }
     let call = |(index, (name, arguments))| json!({"tool_index": index, "name": name, "parameters": arguments});
     let calls: Vec<Value> = calls.into_iter().enumerate().map(call).collect();
-    Ok(Json(json!({"normal_text": text, "calls": calls})))
+    json!({"normal_text": text, "calls": calls})
 }
 
 async fn separate_reasoning(
     State(state): State<ApiState>,
     ApiJson(body): ApiJson<ReasoningBody>,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Response, ApiError> {
     let invalid = |message| ApiError::invalid("reasoning_parser", format!("reasoning_parser: {message}"));
     let named = body.reasoning_parser.as_deref().map(parse_name::<ReasoningParser>).transpose().map_err(invalid)?;
     let parser = named.or(state.parsers.reasoning_parser);
     let parser = parser.ok_or_else(|| invalid("name one, or start the server with --reasoning-parser".to_owned()))?;
-    let mut stream = ReasoningStream::new(parser, Telling::AtOnce);
-    let (first, last) = (stream.push(&body.text), stream.finish());
-    Ok(Json(json!({"reasoning_text": first.reasoning + &last.reasoning, "text": first.answer + &last.answer})))
+    apart(move || {
+        let mut stream = ReasoningStream::new(parser, Telling::AtOnce);
+        let (first, last) = (stream.push(&body.text), stream.finish());
+        let answer = json!({"reasoning_text": first.reasoning + &last.reasoning, "text": first.answer + &last.answer});
+        Ok(Json(answer).into_response())
+    })
+    .await
 }

@@ -17,6 +17,12 @@ use grammar::ResponseFormat;
 
 /// The most stop strings of one request.
 pub const MAX_STOP_STRINGS: usize = 32;
+/// The most bytes of all stop strings of one request: they are looked for at each token.
+pub const MAX_STOP_BYTES: usize = 4096;
+/// The most token ids of one field that each token, or each place of an output, is compared with.
+pub const MAX_TOKEN_IDS: usize = 1024;
+/// The most entries of `logit_bias`.
+pub const MAX_LOGIT_BIAS: usize = 4096;
 /// The most samples of one prompt.
 pub const MAX_SAMPLES: u32 = 128;
 /// The most likeliest rivals that are reported for a token.
@@ -140,7 +146,7 @@ impl SamplingFields {
             presence_penalty: real("presence_penalty", self.presence_penalty, 0.0, -2.0..=2.0)?,
             repetition_penalty: repetition_penalty(self.repetition_penalty)?,
             stop: stop(self.stop)?,
-            stop_token_ids: token_ids("stop_token_ids", self.stop_token_ids.map(OneOrMany::into_vec), vocab_size)?,
+            stop_token_ids: few_token_ids("stop_token_ids", self.stop_token_ids.map(OneOrMany::into_vec), vocab_size)?,
             ignore_eos: self.ignore_eos.unwrap_or(defaults.ignore_eos),
             skip_special_tokens: self.skip_special_tokens.unwrap_or(defaults.skip_special_tokens),
             no_stop_trim: self.no_stop_trim.unwrap_or(defaults.no_stop_trim),
@@ -204,6 +210,18 @@ pub fn refuse<'f>(fields: impl IntoIterator<Item = (&'static str, &'f Option<Val
 pub fn token_ids(name: &str, ids: Option<Vec<i64>>, vocab_size: u32) -> Result<Vec<TokenId>, ApiError> {
     let id = |id| whole(name, id, 0..=i64::from(vocab_size) - 1).map(TokenId);
     ids.unwrap_or_default().into_iter().map(id).collect()
+}
+
+/// [`token_ids`], at most [`MAX_TOKEN_IDS`] of them.
+///
+/// # Errors
+/// There are more, or one is out of range.
+pub fn few_token_ids(name: &str, ids: Option<Vec<i64>>, vocab_size: u32) -> Result<Vec<TokenId>, ApiError> {
+    let count = ids.as_ref().map_or(0, Vec::len);
+    if count > MAX_TOKEN_IDS {
+        return Err(ApiError::invalid(name, format!("{name} has {count} ids; the limit is {MAX_TOKEN_IDS}")));
+    }
+    token_ids(name, ids, vocab_size)
 }
 
 /// A whole number in `range`, which must lie within `u32`.
@@ -282,6 +300,11 @@ fn stop(value: Option<OneOrMany<String>>) -> Result<Vec<String>, ApiError> {
         let message = format!("stop has {} strings; the limit is {MAX_STOP_STRINGS}", stop.len());
         return Err(ApiError::invalid("stop", message));
     }
+    let bytes: usize = stop.iter().map(String::len).sum();
+    if bytes > MAX_STOP_BYTES {
+        let message = format!("the strings of stop have {bytes} bytes in all; the limit is {MAX_STOP_BYTES}");
+        return Err(ApiError::invalid("stop", message));
+    }
     if stop.iter().any(String::is_empty) {
         return Err(ApiError::invalid("stop", "stop holds an empty string, which would end the output at once"));
     }
@@ -289,6 +312,11 @@ fn stop(value: Option<OneOrMany<String>>) -> Result<Vec<String>, ApiError> {
 }
 
 fn logit_bias(value: Option<BTreeMap<String, f64>>, vocab_size: u32) -> Result<Vec<(TokenId, f32)>, ApiError> {
+    let value = value.unwrap_or_default();
+    if value.len() > MAX_LOGIT_BIAS {
+        let message = format!("logit_bias has {} entries; the limit is {MAX_LOGIT_BIAS}", value.len());
+        return Err(ApiError::invalid("logit_bias", message));
+    }
     let entry = |(key, bias): (String, f64)| {
         let id = key.parse::<u32>().ok().filter(|id| *id < vocab_size).ok_or_else(|| {
             let key: String = key.chars().take(40).collect();
@@ -297,7 +325,7 @@ fn logit_bias(value: Option<BTreeMap<String, f64>>, vocab_size: u32) -> Result<V
         })?;
         Ok((TokenId(id), real("logit_bias", bias, -100.0..=100.0)?))
     };
-    value.unwrap_or_default().into_iter().map(entry).collect()
+    value.into_iter().map(entry).collect()
 }
 
 #[cfg(test)]

@@ -34,8 +34,8 @@ impl Journal {
     pub fn note(&mut self, event: &EngineEvent, at: MonoNanos) {
         match event {
             EngineEvent::Heartbeat(heartbeat) => self.heartbeat = Some(*heartbeat),
-            EngineEvent::HopEntered { rid, hop } => self.event(at, format!("{rid} entered {hop}")),
-            EngineEvent::HopLeft { rid, hop } => self.event(at, format!("{rid} left {hop}")),
+            EngineEvent::HopEntered { rid, hop, .. } => self.event(at, format!("{rid} entered {hop}")),
+            EngineEvent::HopLeft { rid, hop, .. } => self.event(at, format!("{rid} left {hop}")),
             EngineEvent::ProbeBranch { rid, branch } => self.event(at, format!("{rid} takes the {branch} branch")),
             EngineEvent::Paused(paused) => {
                 self.event(at, if *paused { "paused".to_owned() } else { "goes on".to_owned() });

@@ -37,7 +37,7 @@ fn what_the_engine_said_last_is_in_the_report() {
     let log = IncidentLog::new(None, |_| ());
     let rid = crate::io_struct::Rid::from_caller("r").unwrap();
     for _ in 0..100 {
-        log.note(&EngineEvent::HopEntered { rid: rid.clone(), hop: Hop::Inbox }, MonoNanos::now());
+        log.note(&EngineEvent::HopEntered { rid: rid.clone(), serial: 0, hop: Hop::Inbox }, MonoNanos::now());
     }
     log.engine_died(death("d"));
     let report = log.recent()[0].clone();

@@ -15,6 +15,8 @@ pub enum EngineEvent {
     HopEntered {
         /// Whose.
         rid: Rid,
+        /// Its serial: the next request with its rid is not meant.
+        serial: u64,
         /// Which.
         hop: Hop,
     },
@@ -22,6 +24,8 @@ pub enum EngineEvent {
     HopLeft {
         /// Whose.
         rid: Rid,
+        /// Its serial: the next request with its rid is not meant.
+        serial: u64,
         /// Which.
         hop: Hop,
     },

@@ -1,8 +1,13 @@
 //! What an output must look like: a JSON schema, a regular expression or a grammar, as text.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use crate::telemetry::labels::GrammarField;
+
+/// The longest grammar in bytes: a schema of this size is a hundred pages.
+pub const MAX_GRAMMAR_BYTES: usize = 1 << 20;
 
 /// A grammar that the output of a request follows. The frontend has compiled it once, so the engine can.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -11,8 +16,8 @@ pub struct Grammar {
     pub field: GrammarField,
     /// How to read `text`.
     pub syntax: GrammarSyntax,
-    /// The grammar.
-    pub text: String,
+    /// The grammar. It may be long, and all requests of a call share it.
+    pub text: Arc<str>,
 }
 
 /// How a grammar is written.

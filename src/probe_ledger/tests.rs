@@ -32,11 +32,18 @@ impl Bench {
     }
 
     fn enter(&mut self, rid: &Rid, hop: Hop) {
-        self.note(&EngineEvent::HopEntered { rid: rid.clone(), hop });
+        let serial = self.serial(rid);
+        self.note(&EngineEvent::HopEntered { rid: rid.clone(), serial, hop });
     }
 
     fn leave(&mut self, rid: &Rid, hop: Hop) {
-        self.note(&EngineEvent::HopLeft { rid: rid.clone(), hop });
+        let serial = self.serial(rid);
+        self.note(&EngineEvent::HopLeft { rid: rid.clone(), serial, hop });
+    }
+
+    /// Of the flight that has the rid now.
+    fn serial(&self, rid: &Rid) -> u64 {
+        self.ledger.peek(rid).unwrap().serial
     }
 
     fn request(&mut self, name: &str, id: u64) -> Rid {
@@ -111,6 +118,12 @@ fn a_rid_that_is_used_again_ends_the_flight_that_had_it() {
     bench.enter(&rid, Hop::Prefill);
     assert_eq!(bench.request("again", 2), rid);
     bench.enter(&rid, Hop::Queue);
+    let late = [
+        EngineEvent::HopLeft { rid: rid.clone(), serial: 1, hop: Hop::Queue },
+        EngineEvent::HopEntered { rid: rid.clone(), serial: 1, hop: Hop::Decode },
+    ];
+    late.iter().for_each(|event| bench.note(event));
+    assert_eq!(bench.ledger.peek(&rid).unwrap().timeline.stalled_at(), Some(Hop::Queue), "it has not left the queue");
     assert_eq!(bench.ledger.under_way(), 2);
     let hops = |flight: &Flight| flight.timeline.hops().iter().map(|record| record.hop).collect::<Vec<_>>();
     let end = |serial| bench.ledger.end(&rid, serial, RequestOutcome::Abort, MonoNanos(900));

@@ -1,6 +1,6 @@
 //! The admin thread: answers, probes and hears signals, even if the main runtime does not.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 use std::time::Duration;
@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::drain::{self, Asked, EndSignal};
+use super::public;
 use crate::http_server::health::HealthState;
 use crate::http_server::health::self_probe;
 use crate::http_server::{self, Policy};
@@ -40,13 +41,15 @@ pub struct PublicServer {
     pub stopped: CancellationToken,
     /// New work is still served for so long after the first signal.
     pub settle: Duration,
+    /// `--keep-alive-timeout`, of both listeners.
+    pub idle_limit: Duration,
 }
 
 impl Admin {
     /// Starts the thread, which serves what describes `health` on `listener`.
     ///
     /// # Errors
-    /// The operating system refuses the thread, its runtime or its listener.
+    /// The operating system refuses the thread or its runtime.
     pub fn start(
         listener: TcpListener,
         health: HealthState,
@@ -54,10 +57,6 @@ impl Admin {
         public: PublicServer,
     ) -> std::io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let listener = {
-            let _inside = runtime.enter();
-            tokio::net::TcpListener::from_std(listener)?
-        };
         let (asked, hear) = watch::channel(Asked::No);
         let stop_probing = CancellationToken::new();
         let router = http_server::admin_router(health.clone(), policy);
@@ -95,7 +94,7 @@ impl Admin {
 
 /// Returns the exit code of a forced end, or of a failure of its own.
 async fn attend(
-    listener: tokio::net::TcpListener,
+    listener: TcpListener,
     router: Router,
     health: HealthState,
     public: PublicServer,
@@ -107,8 +106,7 @@ async fn attend(
             stop_probing.run_until_cancelled(self_probe::keep_probing(health.clone(), interval)).await;
         }
     };
-    let service = router.into_make_service_with_connect_info::<SocketAddr>();
-    let serving = async { axum::serve(listener, service).await };
+    let serving = public::serve(listener, router, None, public.idle_limit, CancellationToken::new());
     let background = async {
         let ((), served) = tokio::join!(probing, serving);
         tracing::error!(error = ?served.err(), "the admin listener has ended");

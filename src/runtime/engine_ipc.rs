@@ -189,8 +189,8 @@ async fn read(
         };
         controls.drills.before_engine_reads().await;
         controls.take(&message.msg);
-        if let (Some((rid, ..)), Some(events)) = (message.msg.request(), events.upgrade()) {
-            let entered = EngineEvent::HopEntered { rid: rid.clone(), hop: Hop::Inbox };
+        if let (Some((rid, serial, _)), Some(events)) = (message.msg.request(), events.upgrade()) {
+            let entered = EngineEvent::HopEntered { rid: rid.clone(), serial, hop: Hop::Inbox };
             let _ = events.try_send(Envelope::now(FromEngine::Event(entered))); // a full outbox ends the connection
         }
         vitals.inbox_entered();

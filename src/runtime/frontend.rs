@@ -98,7 +98,11 @@ impl Frontend {
         };
         let vitals = FrontendVitals::new(AdminState::from(&health), args.drain_timeout, supervision.engine_restarts);
         telemetry.metrics.watch(Arc::new(vitals)).map_err(telemetry::TelemetryError::from)?;
-        let public = PublicServer { settle: args.drain_settle, ..PublicServer::default() };
+        let public = PublicServer {
+            settle: args.drain_settle,
+            idle_limit: args.access.keep_alive_timeout,
+            ..PublicServer::default()
+        };
         let policy = Policy::new(args);
         let levels = Levels { manager: manager.clone(), telemetry: telemetry.clone() };
         let router = http_server::router(health.clone(), levels, policy.clone());
@@ -203,10 +207,11 @@ fn serve_public(
     public: &PublicServer,
 ) -> JoinHandle<std::io::Result<()>> {
     let (stop, stopped) = (public.stop.clone(), public.stopped.clone().drop_guard());
+    let idle_limit = public.idle_limit;
     #[expect(clippy::disallowed_methods, reason = "the runtime spawns, and waits for it when it closes")]
     tokio::spawn(async move {
         let _stopped = stopped;
-        public::serve(listener, router, tls, stop).await
+        public::serve(listener, router, tls, idle_limit, stop).await
     })
 }
 

@@ -1,13 +1,14 @@
-//! The public listener, plain or with TLS, until it is told to stop.
+//! A listener, plain or with TLS, until it is told to stop.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
-use axum_server::Handle;
 use axum_server::tls_rustls::{RustlsConfig, from_tcp_rustls};
+use axum_server::{Handle, Server, from_tcp};
 use rustls::ServerConfig;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
@@ -42,7 +43,8 @@ fn refused(flag: &'static str, path: &Path, why: &dyn std::fmt::Display) -> Runt
     RuntimeError::Tls { flag, path: path.to_owned(), why: why.to_string() }
 }
 
-/// Serves `router` on `listener` until `stop`, and then what is under way to its end.
+/// Serves `router` on `listener` until `stop`, and then what is under way to its end. A connection over which no whole
+/// head of a request comes for `idle_limit` is closed, unless an answer is under way.
 ///
 /// # Errors
 /// The operating system refuses the listener.
@@ -50,15 +52,17 @@ pub async fn serve(
     listener: TcpListener,
     router: Router,
     tls: Option<RustlsConfig>,
+    idle_limit: Duration,
     stop: CancellationToken,
 ) -> io::Result<()> {
-    let service = router.into_make_service_with_connect_info::<SocketAddr>();
-    let Some(tls) = tls else {
-        let listener = tokio::net::TcpListener::from_std(listener)?;
-        return axum::serve(listener, service).with_graceful_shutdown(stop.cancelled_owned()).await;
-    };
     let handle = Handle::new();
-    let serving = from_tcp_rustls(listener, tls)?.handle(handle.clone()).serve(service);
+    let service = router.into_make_service_with_connect_info::<SocketAddr>();
+    let serving = async {
+        match tls {
+            Some(tls) => limited(from_tcp_rustls(listener, tls)?, &handle, idle_limit).serve(service).await,
+            None => limited(from_tcp(listener)?, &handle, idle_limit).serve(service).await,
+        }
+    };
     let stopping = async {
         stop.cancelled().await;
         handle.graceful_shutdown(None);
@@ -68,4 +72,10 @@ pub async fn serve(
         served = serving => served,
         () = stopping => Ok(()),
     }
+}
+
+fn limited<A>(server: Server<SocketAddr, A>, handle: &Handle<SocketAddr>, idle: Duration) -> Server<SocketAddr, A> {
+    let mut server = server.handle(handle.clone()).first_request_timeout(idle);
+    server.http_builder().http1().header_read_timeout(idle);
+    server
 }

@@ -139,7 +139,7 @@ impl Scheduler {
     /// A probe is in the batch for its first and only step.
     fn leave_forward(&self, out: &mut dyn Outbox) {
         for request in self.running.iter().filter(|request| request.purpose != Purpose::Serve) {
-            let left = EngineEvent::HopLeft { rid: request.rid.clone(), hop: Hop::Forward };
+            let left = EngineEvent::HopLeft { rid: request.rid.clone(), serial: request.serial, hop: Hop::Forward };
             out.send(&request.worker, FromEngine::Event(left));
         }
     }
@@ -148,20 +148,20 @@ impl Scheduler {
 /// Prefill ends with the first token, decode with the last; a probe's batch ends at once. A retracted request computes
 /// its tokens again in a prefill of its own, and its decode goes on.
 fn send_hops(request: &Request, was_decoding: bool, finished: bool, out: &mut dyn Outbox) {
-    let rid = || request.rid.clone();
+    let (rid, serial) = (|| request.rid.clone(), request.serial);
     let mut event = |event| out.send(&request.worker, FromEngine::Event(event));
     if request.purpose != Purpose::Serve {
-        event(EngineEvent::HopLeft { rid: rid(), hop: Hop::RunBatch });
+        event(EngineEvent::HopLeft { rid: rid(), serial, hop: Hop::RunBatch });
         return;
     }
     if !was_decoding {
-        event(EngineEvent::HopLeft { rid: rid(), hop: Hop::Prefill });
+        event(EngineEvent::HopLeft { rid: rid(), serial, hop: Hop::Prefill });
         if !finished {
-            event(EngineEvent::HopEntered { rid: rid(), hop: Hop::Decode });
+            event(EngineEvent::HopEntered { rid: rid(), serial, hop: Hop::Decode });
         }
     }
     if finished && request.output_len() > 1 {
-        event(EngineEvent::HopLeft { rid: rid(), hop: Hop::Decode });
+        event(EngineEvent::HopLeft { rid: rid(), serial, hop: Hop::Decode });
     }
 }
 

@@ -46,11 +46,11 @@ impl EmbeddingRequest {
     }
 
     fn enters(&self, hop: Hop, out: &mut dyn Outbox) {
-        self.send(EngineEvent::HopEntered { rid: self.input.rid.clone(), hop }, out);
+        self.send(EngineEvent::HopEntered { rid: self.input.rid.clone(), serial: self.input.serial, hop }, out);
     }
 
     fn leaves(&self, hop: Hop, out: &mut dyn Outbox) {
-        self.send(EngineEvent::HopLeft { rid: self.input.rid.clone(), hop }, out);
+        self.send(EngineEvent::HopLeft { rid: self.input.rid.clone(), serial: self.input.serial, hop }, out);
     }
 
     fn output(&self, embedding: Vec<f32>, finish_reason: FinishReason) -> EmbeddingOutput {

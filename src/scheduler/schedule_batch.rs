@@ -87,16 +87,28 @@ impl Scheduler {
             debug_assert!(grown, "it was asked before whether there is room");
             let hops = match request.purpose {
                 Purpose::Serve => {
-                    let left = EngineEvent::HopLeft { rid: request.rid.clone(), hop: Hop::Queue };
-                    [left, EngineEvent::HopEntered { rid: request.rid.clone(), hop: Hop::Prefill }]
+                    let left =
+                        EngineEvent::HopLeft { rid: request.rid.clone(), serial: request.serial, hop: Hop::Queue };
+                    [
+                        left,
+                        EngineEvent::HopEntered { rid: request.rid.clone(), serial: request.serial, hop: Hop::Prefill },
+                    ]
                 }
                 Purpose::HealthCheck(_) => {
                     if request.queued {
-                        let left = EngineEvent::HopLeft { rid: request.rid.clone(), hop: Hop::Queue };
+                        let left =
+                            EngineEvent::HopLeft { rid: request.rid.clone(), serial: request.serial, hop: Hop::Queue };
                         out.send(&request.worker, FromEngine::Event(left));
                     }
-                    let entered = EngineEvent::HopEntered { rid: request.rid.clone(), hop: Hop::RunBatch };
-                    [entered, EngineEvent::HopEntered { rid: request.rid.clone(), hop: Hop::Forward }]
+                    let entered = EngineEvent::HopEntered {
+                        rid: request.rid.clone(),
+                        serial: request.serial,
+                        hop: Hop::RunBatch,
+                    };
+                    [
+                        entered,
+                        EngineEvent::HopEntered { rid: request.rid.clone(), serial: request.serial, hop: Hop::Forward },
+                    ]
                 }
             };
             for event in hops {

@@ -120,7 +120,7 @@ impl Scheduler {
         if request.purpose == Purpose::Serve {
             for event in [
                 EngineEvent::Retracted { rid: request.rid.clone() },
-                EngineEvent::HopEntered { rid: request.rid.clone(), hop: Hop::Queue },
+                EngineEvent::HopEntered { rid: request.rid.clone(), serial: request.serial, hop: Hop::Queue },
             ] {
                 out.send(&request.worker, FromEngine::Event(event));
             }

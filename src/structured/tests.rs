@@ -31,7 +31,7 @@ pub fn following() -> Grammars {
 }
 
 fn grammar(syntax: GrammarSyntax, text: &str) -> Grammar {
-    Grammar { field: GrammarField::Ebnf, syntax, text: text.to_owned() }
+    Grammar { field: GrammarField::Ebnf, syntax, text: text.into() }
 }
 
 fn allows(mask: &TokenMask, token: TokenId) -> bool {

@@ -203,7 +203,7 @@ mod tests {
     use crate::telemetry::labels::GrammarField;
 
     fn regex(text: &str) -> Grammar {
-        Grammar { field: GrammarField::Regex, syntax: GrammarSyntax::Regex, text: text.to_owned() }
+        Grammar { field: GrammarField::Regex, syntax: GrammarSyntax::Regex, text: text.into() }
     }
 
     #[test]

@@ -106,8 +106,8 @@ impl TokenizerManager {
                     self.inner.metrics.engine.step_ended(StepEnd { phase, tokens, requests, took });
                 }
             }
-            EngineEvent::HopEntered { rid, hop: Hop::Queue } => self.admitted(&rid, sent_at),
-            EngineEvent::HopLeft { rid, hop: Hop::Queue } => self.placed(&rid, sent_at),
+            EngineEvent::HopEntered { rid, serial, hop: Hop::Queue } => self.admitted(&rid, serial, sent_at),
+            EngineEvent::HopLeft { rid, serial, hop: Hop::Queue } => self.placed(&rid, serial, sent_at),
             EngineEvent::HopEntered { .. }
             | EngineEvent::HopLeft { .. }
             | EngineEvent::ProbeBranch { .. }
@@ -188,8 +188,8 @@ impl TokenizerManager {
         }
     }
 
-    fn admitted(&self, rid: &Rid, at: MonoNanos) {
-        let entry = self.inner.table.update(rid, |entry| {
+    fn admitted(&self, rid: &Rid, serial: u64, at: MonoNanos) {
+        let entry = self.inner.table.update_sent(rid, serial, |entry| {
             if let (None, Some(endpoint)) = (&entry.admitted, entry.endpoint) {
                 let in_flight = self.inner.metrics.requests.accepted(endpoint, entry.prompt_tokens);
                 entry.admitted = Some(Arc::new(in_flight));
@@ -202,9 +202,9 @@ impl TokenizerManager {
     }
 
     /// A request leaves the queue. Only the first time counts: later it gave its place back.
-    fn placed(&self, rid: &Rid, at: MonoNanos) {
+    fn placed(&self, rid: &Rid, serial: u64, at: MonoNanos) {
         let mut queued = None;
-        self.inner.table.update(rid, |entry| queued = entry.queued.take());
+        self.inner.table.update_sent(rid, serial, |entry| queued = entry.queued.take());
         if let Some(queued) = queued {
             self.inner.metrics.requests.placed(at.since(queued));
         }

@@ -6,7 +6,7 @@ use opentelemetry::Context;
 use tokio::time::Instant;
 
 use super::request::{Books, RequestState, RequestStream};
-use super::table::{Entry, Refused};
+use super::table::{Entry, MAX_LIVE_REQUESTS, Refused};
 use super::{ServedModel, TokenizerManager};
 use crate::clock::MonoNanos;
 use crate::io_struct::{
@@ -190,6 +190,9 @@ impl TokenizerManager {
         endpoint: Option<RequestEndpoint>,
         began: MonoNanos,
     ) -> Result<RequestStream, SubmitError> {
+        if endpoint.is_some() {
+            self.refuse_if_unread()?;
+        }
         let (rid, serial, input_ids) = input.request().expect("a request is submitted");
         let (rid, prompt_ids): (Rid, Arc<[TokenId]>) = (rid.clone(), input_ids.into());
         let state = Arc::new(RequestState::default());
@@ -260,8 +263,7 @@ fn refusal(refused: &Refused, rid: &Rid) -> SubmitError {
             message: format!("rid '{rid}' belongs to a request that is still running"),
         },
         Refused::Full => {
-            let limit = super::table::MAX_LIVE_REQUESTS;
-            SubmitError::QueueFull(format!("{limit} requests are live on this frontend; try again later"))
+            SubmitError::QueueFull(format!("{MAX_LIVE_REQUESTS} requests are live on this frontend; try again later"))
         }
     }
 }

@@ -95,24 +95,10 @@ impl RequestTable {
         }
     }
 
-    /// Changes a live request and gives a copy of it.
-    pub fn update(&self, rid: &Rid, change: impl FnOnce(&mut Entry)) -> Option<Entry> {
-        self.update_if(rid, |_| true, change)
-    }
-
-    /// [`Self::update`] of the request that had this rid when the engine was sent `serial`, if it still lives.
+    /// Changes the request that had this rid when the engine was sent `serial`, if it still lives, and gives a copy of it.
     pub fn update_sent(&self, rid: &Rid, serial: u64, change: impl FnOnce(&mut Entry)) -> Option<Entry> {
-        self.update_if(rid, |entry| entry.serial == serial, change)
-    }
-
-    fn update_if(
-        &self,
-        rid: &Rid,
-        is_it: impl FnOnce(&Entry) -> bool,
-        change: impl FnOnce(&mut Entry),
-    ) -> Option<Entry> {
         let mut live = self.live();
-        let entry = live.get_mut(rid).filter(|entry| is_it(entry))?;
+        let entry = live.get_mut(rid).filter(|entry| entry.serial == serial)?;
         change(entry);
         Some(entry.clone())
     }

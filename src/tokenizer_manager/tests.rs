@@ -2,6 +2,7 @@
 
 use tokio::sync::mpsc;
 
+use super::control::{MAX_WAITING_CONTROLS, MAX_WAITING_MESSAGES};
 use super::embed::{EmbeddingReqInput, TooLong};
 use super::receive::Received;
 use super::request::RequestStream;
@@ -9,16 +10,16 @@ use super::submit::{GenerateReqInput, Prompt, SubmitError};
 use super::*;
 use crate::http_server::generate::request::tests::model;
 use crate::io_struct::{
-    AbortKind, BatchEmbeddingOutput, BatchTokenIdOutput, EmbeddingOutput, FinishReason, Purpose, SamplingParams,
-    TokenId, TokenIdOutput,
+    AbortKind, BatchEmbeddingOutput, BatchTokenIdOutput, EmbeddingOutput, EngineEvent, FinishReason, PauseMode,
+    Purpose, SamplingParams, TokenId, TokenIdOutput,
 };
 use crate::server_status::StatusEvent;
-use crate::telemetry::labels::RequestEndpoint;
+use crate::telemetry::labels::{Hop, RequestEndpoint};
 use crate::telemetry::otlp::Tracers;
 use crate::telemetry::{OtlpConfig, SamplingConfig};
 
 /// A frontend that serves a model for `task`, and the way to its engine: whoever reads there is the engine.
-fn frontend(task: ModelTask) -> (TokenizerManager, ToEngineQueue) {
+pub(crate) fn frontend(task: ModelTask) -> (TokenizerManager, ToEngineQueue) {
     let metrics = Arc::new(Metrics::new().unwrap());
     let (to, sampling) = (OtlpConfig::default(), SamplingConfig::default());
     let ledger = ProbeLedger::new(Arc::new(Tracers::new(&to, &sampling, metrics.exports.clone()).unwrap()));
@@ -156,4 +157,59 @@ async fn output_of_a_dead_engine_is_no_part_of_what_the_next_one_says() {
         assert_eq!((answer.text.as_bytes(), answer.output_ids.len()), (smile, 4));
         assert_eq!(answer.finish_reason, Some(FinishReason::Length(4)));
     }
+}
+
+/// Nobody reads: what waits for the engine does not become more and more, and none of it is lost.
+#[tokio::test]
+async fn an_engine_that_does_not_read_is_sent_no_more_than_there_are_places() {
+    let (manager, mut queue) = frontend(ModelTask::Generate);
+    let log = |level: usize| manager.control_place().map(|place| manager.set_engine_log(place, level.to_string()));
+    assert!((0..MAX_WAITING_CONTROLS).all(|level| log(level).is_ok()));
+    for refused in [log(0), manager.pause_generation(PauseMode::Abort).await, manager.flush_cache().await.map(|_| ())] {
+        let SubmitError::NotServing(message) = refused.unwrap_err() else { panic!("it is a 503") };
+        assert!(message.contains("64 control calls wait"), "{message}");
+    }
+    for level in 0..MAX_WAITING_CONTROLS {
+        let ToEngine::LogFilter(sent) = queue.next(0).await.unwrap().msg else { panic!("nothing else was sent") };
+        assert_eq!(sent, level.to_string());
+    }
+    assert!(log(0).is_ok(), "there is room again");
+
+    let ask =
+        async || manager.generate_request(request(RequestEndpoint::Generate, Prompt::Ids(vec![TokenId(1)]))).await;
+    let mut refused = None;
+    for _ in 0..MAX_WAITING_MESSAGES {
+        refused = ask().await.err(); // a caller who leaves at once, with an abort behind the request
+        if refused.is_some() {
+            break;
+        }
+    }
+    assert!(matches!(refused, Some(SubmitError::QueueFull(_))), "{refused:?}");
+    assert!(manager.to_engine_depth() <= MAX_WAITING_MESSAGES + 1, "{}", manager.to_engine_depth());
+    for _ in 0..3 {
+        queue.next(0).await.unwrap();
+    }
+    assert!(ask().await.is_ok());
+}
+
+/// What the engine says late of a request that has left is not meant for the next one with its rid.
+#[tokio::test]
+async fn a_rid_that_comes_again_is_admitted_with_its_own_request() {
+    let (manager, mut queue) = frontend(ModelTask::Generate);
+    let rid = Rid::from_caller("again").unwrap();
+    let ask = async || {
+        let request = request(RequestEndpoint::Generate, Prompt::Ids(vec![TokenId(1)]));
+        manager.generate_request(GenerateReqInput { rid: rid.clone(), ..request }).await.unwrap()
+    };
+    drop(ask().await);
+    let (_, before) = sent(&mut queue, 0).await;
+    queue.next(0).await.unwrap(); // its abort
+    let mut stream = ask().await;
+    let (_, serial) = sent(&mut queue, 0).await;
+    let queued = |serial| EngineEvent::HopEntered { rid: rid.clone(), serial, hop: Hop::Queue };
+    let mut admitted = Box::pin(stream.admitted());
+    manager.note(Envelope::now(queued(before)));
+    assert!(futures::poll!(admitted.as_mut()).is_pending(), "it is not in the queue yet");
+    manager.note(Envelope::now(queued(serial)));
+    admitted.await.unwrap();
 }

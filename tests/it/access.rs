@@ -7,6 +7,8 @@ use radiosonde::http_server::endpoints::ENDPOINTS;
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use ureq::Agent;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
@@ -231,4 +233,25 @@ async fn a_request_that_takes_too_long_ends_with_an_error() {
     let short = json!({"text": "a", "sampling_params": {"max_new_tokens": 1}});
     let answer = server.client().post(server.url("/generate")).json(&short).send().await.unwrap();
     assert_eq!(answer.status().as_u16(), 200);
+}
+
+/// Over each of them the server would wait for ever; what goes on takes as long as it takes.
+#[tokio::test]
+async fn a_connection_without_a_request_is_closed() {
+    let server = Server::start(&["--model=scripted:step_ms=50", "--keep-alive-timeout=300ms"]).await;
+    let whole = "GET /livez HTTP/1.1\r\nHost: x\r\n\r\n";
+    for url in [server.url(""), server.admin_url("")] {
+        let address = url.strip_prefix("http://").unwrap().to_owned();
+        for (sent, answered) in [("", false), ("GET /livez HTTP/1.1\r\nHo", false), (whole, true)] {
+            let mut connection = TcpStream::connect(&address).await.unwrap();
+            connection.write_all(sent.as_bytes()).await.unwrap();
+            let mut answer = Vec::new();
+            tokio::time::timeout(MOMENT, connection.read_to_end(&mut answer)).await.expect("it is closed").unwrap();
+            assert_eq!(answer.starts_with(b"HTTP/1.1 200"), answered, "{sent:?}: {}", answer.escape_ascii());
+        }
+    }
+    let long = json!({"text": "a", "sampling_params": {"max_new_tokens": 20, "ignore_eos": true}});
+    let answer: Value =
+        server.client().post(server.url("/generate")).json(&long).send().await.unwrap().json().await.unwrap();
+    assert_eq!(answer["meta_info"]["completion_tokens"], 20);
 }

@@ -18,6 +18,11 @@ A request is known by its `rid`: the caller's own, which no other live request m
 Several prompts or samples of one call are `<rid>-0`, `<rid>-1`, and so on. `POST /abort_request` takes any of these. One
 call of `/generate` or `/v1/completions` has at most 2048 of them.
 
+Limits of one request: `stop` has at most 32 strings with 4096 bytes in all, `stop_token_ids` and `token_ids_logprob` 1024
+ids, `logit_bias` 4096 entries; a schema, regular expression or grammar has at most 1 MiB, and those of all requests of one
+call 64 MiB. What is beyond a limit is a 400 that names field and limit. Control calls that the engine has not read are at
+most 64; the next is a 503.
+
 Fields that nobody here knows are ignored. Fields that are known and cannot be honoured are refused with 400 and their
 name, never ignored: the older `functions`, images, audio, adapters. What an output must look like, tools
 and reasoning: [structured output](structured.md).

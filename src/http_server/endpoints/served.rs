@@ -152,7 +152,8 @@ pub const ENDPOINTS: &[Endpoint] = &[
         Family::Native,
         POST,
         "/parse_function_call",
-        "The calls in a `text` that a model wrote, of `tools`, as `tool_call_parser` or the server's flag reads them.",
+        "The calls in a `text` of at most 1 MiB that a model wrote, of `tools`, as `tool_call_parser` or the server's flag \
+         reads them.",
     )
     .answers(&[200, 400, 413, 415])
     .takes(schema::<FunctionCallBody>)
@@ -221,7 +222,7 @@ pub const ENDPOINTS: &[Endpoint] = &[
         "Changes what is logged from now on, here and in the engine: `log_level`, and with `log_requests` a line for each \
          finished request.",
     )
-    .answers(&[200, 400, 413, 415])
+    .answers(&[200, 400, 413, 415, 503])
     .takes(schema::<LoggingBody>)
     .gives(schema::<Logging>),
     of(
@@ -241,7 +242,7 @@ pub const ENDPOINTS: &[Endpoint] = &[
         "/debug/fault",
         "Faults on purpose, with `--enable-drills`: what is on, switch one on, switch all off.",
     )
-    .answers(&[200, 400, 403])
+    .answers(&[200, 400, 403, 503])
     .takes(schema::<Fault>)
     .gives(schema::<Drills>),
     of(Family::Health, GET, "/health", "A probe that crosses the whole runtime.")

@@ -6,6 +6,7 @@ use axum::http::{HeaderMap, StatusCode, header::CONTENT_TYPE};
 use serde::de::DeserializeOwned;
 use serde_json::error::Category;
 
+use crate::http_server::apart::apart;
 use crate::http_server::error::ApiError;
 use crate::http_server::sampling::SamplingFields;
 
@@ -13,26 +14,39 @@ use crate::http_server::sampling::SamplingFields;
 #[derive(Debug, Clone, Copy)]
 pub struct BodyLimit(pub usize);
 
+/// Longer bodies are read on a thread of their own: a megabyte takes some hundredths of a second.
+const INLINE_BODY_BYTES: usize = 1 << 16;
+
 /// A body, read.
 pub struct ApiJson<T>(pub T);
 
 /// A body whose sampling fields stand among its own, read.
 pub struct SampledJson<T>(pub T, pub SamplingFields);
 
-impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for ApiJson<T> {
+impl<T: DeserializeOwned + Send + 'static, S: Send + Sync> FromRequest<S> for ApiJson<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
-        parse(&bytes(request, state).await?).map(Self)
+        read(bytes(request, state).await?, |bytes| parse(bytes).map(Self)).await
     }
 }
 
-impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for SampledJson<T> {
+impl<T: DeserializeOwned + Send + 'static, S: Send + Sync> FromRequest<S> for SampledJson<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
-        let bytes = bytes(request, state).await?;
-        Ok(Self(parse(&bytes)?, parse(&bytes)?))
+        read(bytes(request, state).await?, |bytes| Ok(Self(parse(bytes)?, parse(bytes)?))).await
+    }
+}
+
+/// Reads short bodies here, and long ones where that may take its time.
+async fn read<T: Send + 'static>(
+    bytes: Bytes,
+    parse: impl FnOnce(&[u8]) -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError> {
+    match bytes.len() {
+        ..=INLINE_BODY_BYTES => parse(&bytes),
+        _ => apart(move || parse(&bytes)).await,
     }
 }
 

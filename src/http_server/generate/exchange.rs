@@ -3,6 +3,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::convert::Infallible;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::response::sse::{Event, KeepAlive, Sse};
@@ -12,7 +13,7 @@ use futures::stream::{self, SelectAll, Stream, StreamExt};
 use serde_json::Value;
 
 use crate::http_server::error::ApiError;
-use crate::io_struct::FinishReason;
+use crate::io_struct::{FinishReason, Grammar};
 use crate::telemetry::spans::{self, CallAttributes};
 use crate::tokenizer_manager::request::{GenerateOutput, RequestStream};
 use crate::tokenizer_manager::submit::{GenerateReqInput, SubmitError};
@@ -20,6 +21,9 @@ use crate::tokenizer_manager::{ServedModel, TokenizerManager};
 
 /// A comment goes down a silent stream this often, so that no proxy takes it for dead.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
+
+/// The most bytes of the grammars of one call, each counted as often as a request follows it: the engine has them all.
+const MAX_CALL_GRAMMAR_BYTES: usize = 64 << 20;
 
 /// Hands all `requests` over and waits until the scheduler has taken them in, so that a refusal is still a status. The
 /// trace says what was asked for, by `call`.
@@ -47,10 +51,21 @@ pub async fn submit(
     Ok(streams)
 }
 
-/// Compiles each grammar once: samples of one prompt share theirs.
+/// Compiles each grammar once. Neighbours that share one are known by that: two thousand of them are not read through.
 async fn check_grammars(manager: &TokenizerManager, requests: &[GenerateReqInput]) -> Result<(), SubmitError> {
-    let grammars: HashSet<_> = requests.iter().filter_map(|request| request.sampling_params.grammar.as_ref()).collect();
-    for grammar in grammars {
+    let asked = requests.iter().filter_map(|request| request.sampling_params.grammar.as_ref());
+    let mut grammars: Vec<&Grammar> = asked.collect();
+    let bytes: usize = grammars.iter().map(|grammar| grammar.text.len()).sum();
+    if let Some(grammar) = grammars.first().filter(|_| bytes > MAX_CALL_GRAMMAR_BYTES) {
+        let (count, param) = (grammars.len(), grammar.field.as_str().to_owned());
+        let message = format!(
+            "{param}: the grammars of {count} requests have {bytes} bytes in all; the limit of one call is \
+             {MAX_CALL_GRAMMAR_BYTES}"
+        );
+        return Err(SubmitError::Invalid { param, message });
+    }
+    grammars.dedup_by(|next, before| Arc::ptr_eq(&next.text, &before.text));
+    for grammar in grammars.into_iter().collect::<HashSet<_>>() {
         manager.check_grammar(grammar).await?;
     }
     Ok(())

@@ -11,9 +11,6 @@ use crate::io_struct::{LogprobsWanted, TokenId, TokenLogprob};
 use crate::tokenizer_manager::ServedModel;
 use crate::tokenizer_manager::request::GenerateOutput;
 
-/// The most tokens of `token_ids_logprob`.
-pub const MAX_TOKEN_IDS: usize = 1024;
-
 /// The fields of a body; each is one value for all prompts, or a list with one for each.
 #[derive(Debug, Default)]
 pub struct LogprobFields {
@@ -46,7 +43,7 @@ impl LogprobFields {
         all.map(|(((wanted, start), top), ids)| {
             let checked = LogprobsWanted {
                 top: sampling::whole("top_logprobs_num", top.unwrap_or(0), 0..=MAX_TOP_LOGPROBS.into())?,
-                token_ids: token_ids_below(ids, vocab_size)?,
+                token_ids: sampling::few_token_ids("token_ids_logprob", ids, vocab_size)?,
                 input_from: input_from(start.unwrap_or(-1))?,
             };
             Ok(wanted.unwrap_or(false).then_some(checked))
@@ -65,15 +62,6 @@ fn each<T: Clone>(name: &str, value: Option<OneOrMany<T>>, count: usize) -> Resu
             Err(ApiError::invalid(name, format!("{name} has {} entries for {count} prompts", many.len())))
         }
     }
-}
-
-fn token_ids_below(ids: Option<Vec<i64>>, vocab_size: u32) -> Result<Vec<TokenId>, ApiError> {
-    let name = "token_ids_logprob";
-    let count = ids.as_ref().map_or(0, Vec::len);
-    if count > MAX_TOKEN_IDS {
-        return Err(ApiError::invalid(name, format!("{name} has {count} ids; the limit is {MAX_TOKEN_IDS}")));
-    }
-    sampling::token_ids(name, ids, vocab_size)
 }
 
 fn input_from(start: i64) -> Result<Option<u32>, ApiError> {

@@ -7,13 +7,13 @@ mod plan;
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use serde_json::{Map, Value, json};
 
 use super::reply::{Reply, finish, unix_seconds_now};
 use super::{Delivery, UsageIn, logprobs, models};
+use crate::http_server::apart::apart;
 use crate::http_server::error::ApiError;
 use crate::http_server::generate::ApiState;
 use crate::http_server::generate::body::SampledJson;
@@ -81,14 +81,14 @@ pub async fn render(
     tools: Vec<Value>,
     extra: Map<String, Value>,
 ) -> Result<Vec<PromptPart>, ApiError> {
-    let parts = tokio::task::spawn_blocking(move || match &model.chat_template {
-        Some(template) => template.render_with(&messages, &tools, &extra, &model.tokenizer),
-        None => Err("this model has no chat template; use /v1/completions or /generate".to_owned()),
-    });
-    match parts.await {
-        Ok(parts) => parts.map_err(|message| ApiError::invalid("messages", message)),
-        Err(error) => Err(ApiError::plain(StatusCode::INTERNAL_SERVER_ERROR, "server_error", error.to_string())),
-    }
+    apart(move || {
+        let parts = match &model.chat_template {
+            Some(template) => template.render_with(&messages, &tools, &extra, &model.tokenizer),
+            None => Err("this model has no chat template; use /v1/completions or /generate".to_owned()),
+        };
+        parts.map_err(|message| ApiError::invalid("messages", message))
+    })
+    .await
 }
 
 struct Chat {

@@ -50,14 +50,14 @@ pub async fn completions(
     requests.iter_mut().for_each(|request| request.priority = priority);
     let reply = Reply { id: format!("cmpl-{rid}"), created: unix_seconds_now(), model, n: sampling.n as usize };
 
-    let texts: Vec<Option<String>> = requests.iter().map(|r| if echo { text(&r.prompt) } else { None }).collect();
+    let prompts: Vec<_> = requests.iter().map(|request| echo.then(|| Arc::clone(&request.prompt))).collect();
     let call = Call { model: &reply.model, id: &reply.id, stream: delivery != Delivery::Whole };
     let mut streams = submit(&state.tokenizer_manager, &call, requests).await?;
-    let choice = |(stream, text): (&RequestStream, Option<String>)| {
-        let echo = echo.then(|| Echo::new(&reply, stream, text));
+    let choice = |(stream, prompt): (&RequestStream, Option<Arc<Prompt>>)| {
+        let echo = prompt.map(|prompt| Echo::new(&reply, stream, &prompt));
         Choice { echo, logprobs: top_logprobs.map(|_| CompletionLogprobs::default()), usage: Usage::default() }
     };
-    let choices: Vec<Choice> = streams.iter().zip(texts).map(choice).collect();
+    let choices: Vec<Choice> = streams.iter().zip(prompts).map(choice).collect();
     let answer = match delivery {
         Delivery::Stream { usage } => {
             stream_response(streams, CompletionChunks { reply, choices, usage_wanted: usage })
@@ -94,13 +94,6 @@ fn requests(
     Ok(requests)
 }
 
-fn text(prompt: &Prompt) -> Option<String> {
-    match prompt {
-        Prompt::Text(text) => Some(text.clone()),
-        Prompt::Ids(_) | Prompt::Rendered(_) => None,
-    }
-}
-
 /// The prompt, to be sent in front of the output.
 struct Echo {
     text: String,
@@ -108,8 +101,11 @@ struct Echo {
 }
 
 impl Echo {
-    fn new(reply: &Reply, stream: &RequestStream, text: Option<String>) -> Self {
-        let text = text.unwrap_or_else(|| reply.model.tokenizer.decode(stream.prompt_ids()));
+    fn new(reply: &Reply, stream: &RequestStream, prompt: &Prompt) -> Self {
+        let text = match prompt {
+            Prompt::Text(text) => text.clone(),
+            Prompt::Ids(_) | Prompt::Rendered(_) => reply.model.tokenizer.decode(stream.prompt_ids()),
+        };
         Self { text, ids: Arc::clone(stream.prompt_ids()) }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -12,6 +12,7 @@ use serde_json::{Map, Value, json};
 use super::chat::body::{ChatBody, Message};
 use super::chat::render;
 use super::models;
+use crate::http_server::apart::apart;
 use crate::http_server::error::ApiError;
 use crate::http_server::generate::ApiState;
 use crate::http_server::generate::body::ApiJson;
@@ -50,31 +51,35 @@ pub struct DetokenizeBody {
 pub async fn tokenize(
     State(state): State<ApiState>,
     ApiJson(body): ApiJson<TokenizeBody>,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Response, ApiError> {
     let model = state.tokenizer_manager.model()?;
     models::check(body.model.as_deref(), &model)?;
     let special = body.add_special_tokens.unwrap_or(true);
-    let (tokens, count) = match (body.prompt, body.messages) {
+    let tokens = match (body.prompt, body.messages) {
         (Some(OneOrMany::One(text)), None) => {
-            let tokens = encode_all(Arc::clone(&model), vec![text], special).await?.remove(0);
-            (json!(tokens), json!(tokens.len()))
+            OneOrMany::One(encode_all(Arc::clone(&model), vec![text], special).await?.remove(0))
         }
-        (Some(OneOrMany::Many(texts)), None) => {
-            let tokens = encode_all(Arc::clone(&model), texts, special).await?;
-            (json!(tokens), tokens.iter().map(Vec::len).collect())
-        }
+        (Some(OneOrMany::Many(texts)), None) => OneOrMany::Many(encode_all(Arc::clone(&model), texts, special).await?),
         (None, Some(messages)) => {
             let chat = ChatBody { messages: Some(messages), ..ChatBody::default() };
             let extra = body.chat_template_kwargs.unwrap_or_default();
             let parts = render(Arc::clone(&model), chat.messages()?, Vec::new(), extra).await?;
             let of_chat = Arc::clone(&model);
-            let tokens = apart("messages", move || chat_tokens(&of_chat, &parts)).await?;
-            (json!(tokens), json!(tokens.len()))
+            let tokens = move || chat_tokens(&of_chat, &parts).map_err(|error| unencodable("messages", &error));
+            OneOrMany::One(apart(tokens).await?)
         }
         (Some(_), Some(_)) => return Err(ApiError::invalid("prompt", "give prompt or messages, not both")),
         (None, None) => return Err(ApiError::invalid("prompt", "give prompt or messages")),
     };
-    Ok(Json(json!({"tokens": tokens, "count": count, "max_model_len": model.info.context_length})))
+    apart(move || {
+        let (tokens, count) = match tokens {
+            OneOrMany::One(tokens) => (json!(tokens), json!(tokens.len())),
+            OneOrMany::Many(lists) => (json!(lists), lists.iter().map(Vec::len).collect()),
+        };
+        let answer = json!({"tokens": tokens, "count": count, "max_model_len": model.info.context_length});
+        Ok(Json(answer).into_response())
+    })
+    .await
 }
 
 /// The text of tokens.
@@ -84,21 +89,26 @@ pub async fn tokenize(
 pub async fn detokenize(
     State(state): State<ApiState>,
     ApiJson(body): ApiJson<DetokenizeBody>,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Response, ApiError> {
     let model = state.tokenizer_manager.model()?;
     models::check(body.model.as_deref(), &model)?;
     let skip = body.skip_special_tokens.unwrap_or(true);
-    let text = |ids: Vec<i64>| {
+    let text = move |ids: Vec<i64>| {
         let mut ids = sampling::token_ids("tokens", Some(ids), model.info.vocab_size)?;
         ids.retain(|id| !(skip && model.tokenizer.is_control(*id)));
         Ok::<_, ApiError>(model.tokenizer.decode(&ids))
     };
-    let text = match body.tokens {
-        None => return Err(ApiError::invalid("tokens", "give tokens: a list of token ids, or a list of such lists")),
-        Some(Ids::One(ids)) => json!(text(ids)?),
-        Some(Ids::Many(lists)) => json!(lists.into_iter().map(text).collect::<Result<Vec<_>, _>>()?),
+    let Some(tokens) = body.tokens else {
+        return Err(ApiError::invalid("tokens", "give tokens: a list of token ids, or a list of such lists"));
     };
-    Ok(Json(json!({ "text": text })))
+    apart(move || {
+        let text = match tokens {
+            Ids::One(ids) => json!(text(ids)?),
+            Ids::Many(lists) => json!(lists.into_iter().map(text).collect::<Result<Vec<_>, _>>()?),
+        };
+        Ok(Json(json!({ "text": text })).into_response())
+    })
+    .await
 }
 
 async fn encode_all(model: Arc<ServedModel>, texts: Vec<String>, special: bool) -> Result<Vec<Vec<TokenId>>, ApiError> {
@@ -106,7 +116,8 @@ async fn encode_all(model: Arc<ServedModel>, texts: Vec<String>, special: bool) 
         true => model.tokenizer.encode_prompt(text),
         false => model.tokenizer.encode(text, ControlTokens::Parse),
     };
-    apart("prompt", move || texts.iter().map(encode).collect()).await
+    let encoded = move || texts.iter().map(encode).collect::<Result<_, _>>();
+    apart(move || encoded().map_err(|error| unencodable("prompt", &error))).await
 }
 
 fn chat_tokens(model: &ServedModel, parts: &[PromptPart]) -> Result<Vec<TokenId>, TokenizerError> {
@@ -120,13 +131,6 @@ fn chat_tokens(model: &ServedModel, parts: &[PromptPart]) -> Result<Vec<TokenId>
     Ok(tokens)
 }
 
-/// Encodes what `field` holds on a thread where it may take its time: it can be as large as a body.
-async fn apart<T: Send + 'static>(
-    field: &str,
-    encode: impl FnOnce() -> Result<T, TokenizerError> + Send + 'static,
-) -> Result<T, ApiError> {
-    match tokio::task::spawn_blocking(encode).await {
-        Ok(encoded) => encoded.map_err(|error| ApiError::invalid(field, error.to_string())),
-        Err(error) => Err(ApiError::plain(StatusCode::INTERNAL_SERVER_ERROR, "server_error", error.to_string())),
-    }
+fn unencodable(field: &str, error: &TokenizerError) -> ApiError {
+    ApiError::invalid(field, error.to_string())
 }

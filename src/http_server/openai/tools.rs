@@ -166,7 +166,7 @@ impl Tools {
         }
         schema.as_object_mut().into_iter().for_each(|schema| schema.extend(definitions.clone()));
         let (field, syntax) = (GrammarField::Tools, GrammarSyntax::JsonSchema);
-        Ok(Some(Grammar { field, syntax, text: schema.to_string() }))
+        Ok(Some(Grammar { field, syntax, text: schema.to_string().into() }))
     }
 
     fn functions(&self) -> impl Iterator<Item = &Function> {

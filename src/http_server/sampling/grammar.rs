@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::SamplingFields;
 use crate::http_server::error::ApiError;
 use crate::http_server::openapi::requests::TextOrObject;
+use crate::io_struct::grammar::MAX_GRAMMAR_BYTES;
 use crate::io_struct::{Grammar, GrammarSyntax};
 use crate::telemetry::labels::GrammarField;
 
@@ -43,7 +44,7 @@ impl SamplingFields {
     /// The grammar that is asked for. `null` and empty text ask for none.
     ///
     /// # Errors
-    /// More than one, or one of the wrong type. Whether it can be compiled is found out later.
+    /// More than one, or one that is too long or of the wrong type. Whether it can be compiled is found out later.
     pub(super) fn grammar(&self) -> Result<Option<Grammar>, ApiError> {
         let asked = [
             json(GrammarField::JsonSchema, GrammarSyntax::JsonSchema, self.json_schema.as_ref()),
@@ -59,6 +60,11 @@ impl SamplingFields {
                 let message = format!("{first} and {second} are given; an output can follow only one of them");
                 Err(ApiError::invalid(second, message))
             }
+            (Some(grammar), None) if grammar.text.len() > MAX_GRAMMAR_BYTES => {
+                let (field, len) = (grammar.field, grammar.text.len());
+                let message = format!("{field} has {len} bytes; the limit is {MAX_GRAMMAR_BYTES}");
+                Err(ApiError::invalid(field.as_str(), message))
+            }
             (grammar, _) => Ok(grammar),
         }
     }
@@ -69,8 +75,8 @@ fn json(field: GrammarField, syntax: GrammarSyntax, value: Option<&Value>) -> Op
     let text = match value? {
         Value::Null => return None,
         Value::String(text) if text.is_empty() => return None,
-        Value::String(text) => text.clone(),
-        object => object.to_string(),
+        Value::String(text) => text.as_str().into(),
+        object => object.to_string().into(),
     };
     Some(Grammar { field, syntax, text })
 }
@@ -79,7 +85,7 @@ fn text(field: GrammarField, syntax: GrammarSyntax, value: Option<&Value>) -> Re
     match value {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) if text.is_empty() => Ok(None),
-        Some(Value::String(text)) => Ok(Some(Grammar { field, syntax, text: text.clone() })),
+        Some(Value::String(text)) => Ok(Some(Grammar { field, syntax, text: text.as_str().into() })),
         Some(_) => Err(ApiError::invalid(field.as_str(), format!("{field} must be a string"))),
     }
 }
@@ -107,7 +113,7 @@ fn of_format(format: &ResponseFormat) -> Result<Option<Grammar>, ApiError> {
             return Err(ApiError::invalid("response_format", message));
         }
     };
-    Ok(Some(Grammar { field, syntax: GrammarSyntax::JsonSchema, text: schema }))
+    Ok(Some(Grammar { field, syntax: GrammarSyntax::JsonSchema, text: schema.into() }))
 }
 
 #[cfg(test)]
@@ -121,7 +127,7 @@ mod tests {
         let check = |fields: Value, want: Option<(GrammarField, GrammarSyntax, &str)>| {
             let fields: SamplingFields = serde_json::from_value(fields).unwrap();
             let grammar = fields.grammar().unwrap();
-            let got = grammar.as_ref().map(|grammar| (grammar.field, grammar.syntax, grammar.text.as_str()));
+            let got = grammar.as_ref().map(|grammar| (grammar.field, grammar.syntax, &*grammar.text));
             assert_eq!(got, want);
         };
         use {GrammarField as F, GrammarSyntax as S};
@@ -148,6 +154,8 @@ mod tests {
             assert_eq!(parsed.grammar().unwrap_err().param.as_deref(), Some(param), "{fields}");
         };
         check(json!({"regex": 7}), "regex");
+        check(json!({"regex": "a".repeat(MAX_GRAMMAR_BYTES + 1)}), "regex");
+        check(json!({"json_schema": {"const": "a".repeat(MAX_GRAMMAR_BYTES)}}), "json_schema");
         check(json!({"ebnf": ["a"]}), "ebnf");
         check(json!({"regex": "a", "ebnf": "b"}), "ebnf");
         check(json!({"json_schema": {}, "response_format": {"type": "json_object"}}), "response_format");

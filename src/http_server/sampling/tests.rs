@@ -84,6 +84,8 @@ fn values_at_the_edge_are_taken() {
         json!({"max_new_tokens": 0}),
         json!({"stop": []}),
         json!({"stop": vec!["x"; 32]}),
+        json!({"stop": vec!["x".repeat(128); 32]}),
+        json!({"stop_token_ids": vec![1; 1024]}),
         json!({"n": 128}),
         json!({"response_format": {"type": "text"}}),
         json!({"regex": "", "use_beam_search": false, "json_schema": null}),
@@ -118,6 +120,11 @@ fn values_out_of_range_name_field_and_limit() {
     check(json!({"min_new_tokens": -1}), "min_new_tokens", "from 0");
     check(json!({"stop": vec!["x"; 33]}), "stop", "32");
     check(json!({"stop": ["a", ""]}), "stop", "empty");
+    check(json!({"stop": "x".repeat(4097)}), "stop", "4097 bytes in all; the limit is 4096");
+    check(json!({"stop": ["x".repeat(4000), "é".repeat(50)]}), "stop", "4100 bytes");
+    check(json!({"stop_token_ids": vec![1; 1025]}), "stop_token_ids", "1025 ids; the limit is 1024");
+    let biased: BTreeMap<String, f64> = (0..=4096).map(|id| (id.to_string(), 1.0)).collect();
+    check(json!({"logit_bias": biased}), "logit_bias", "4097 entries; the limit is 4096");
     check(json!({"stop_token_ids": [100]}), "stop_token_ids", "from 0 to 99");
     check(json!({"stop_token_ids": [-1]}), "stop_token_ids", "from 0 to 99");
     check(json!({"logit_bias": {"100": 1}}), "logit_bias", "from 0 to 99");

@@ -21,7 +21,7 @@ fn follows(rid: &str, prompt: &[u32], max_new_tokens: u32, regex: &str) -> Sched
         && let ToEngine::Generate(request) = &mut envelope.msg
     {
         let (field, syntax) = (GrammarField::Regex, GrammarSyntax::Regex);
-        request.sampling_params.grammar = Some(Grammar { field, syntax, text: regex.to_owned() });
+        request.sampling_params.grammar = Some(Grammar { field, syntax, text: regex.into() });
     }
     input
 }

@@ -100,7 +100,7 @@ fn a_probe_that_no_batch_takes_is_in_the_queue_and_users_keep_their_places() {
     let (rid, input) = probe();
     assert_eq!((bench.step(vec![vec![input]]), bench.step(vec![])), (Turn::Blocked, Turn::Blocked));
     let queued = bench.sent.0.iter().filter(|(_, msg)| {
-        matches!(msg, FromEngine::Event(EngineEvent::HopEntered { rid: whose, hop: Hop::Queue }) if *whose == rid)
+        matches!(msg, FromEngine::Event(EngineEvent::HopEntered { rid: whose, hop: Hop::Queue, .. }) if *whose == rid)
     });
     assert_eq!(queued.count(), 1);
     bench.step(vec![(0..9).map(|i| request(&i.to_string(), &[1], 1)).collect()]);

@@ -3,10 +3,11 @@
 use std::time::{Duration, Instant};
 
 use reqwest::Method;
-use serde_json::json;
+use rustix::process::Signal;
+use serde_json::{Map, Value, json};
 
-use super::{error, get, json, ok, refused, send};
-use crate::support::Server;
+use super::{error, get, json, ok, post, refused, send};
+use crate::support::{Server, eventually};
 
 #[tokio::test]
 async fn what_does_not_fit_into_the_context_is_refused_with_its_numbers() {
@@ -86,4 +87,55 @@ async fn a_body_above_the_limit_is_a_413_in_the_one_shape() {
     assert_eq!(status, 413);
     let message = error(&answer)["message"].as_str().unwrap();
     assert_eq!(message, "the body is larger than 1 MiB, the limit of --max-body-mib");
+}
+
+#[tokio::test]
+async fn what_a_request_is_compared_with_has_limits_that_its_refusal_names() {
+    let server = Server::start(&["--model", "scripted"]).await;
+    let sampled = |params: Value| json!({"text": vec!["a"; 64], "sampling_params": params});
+    let biased: Map<String, Value> = (0..=4096).map(|id| (id.to_string(), json!(1))).collect();
+    let tools = json!([{"type": "function", "function": {"name": "f"}}]);
+    for (path, body, param, limit) in [
+        ("/generate", sampled(json!({"stop": vec!["x"; 33]})), "stop", "32"),
+        ("/generate", sampled(json!({"stop": "x".repeat(5000)})), "stop", "4096"),
+        ("/v1/completions", json!({"prompt": "a", "stop": "x".repeat(5000)}), "stop", "4096"),
+        ("/generate", sampled(json!({"stop_token_ids": vec![1; 2000]})), "stop_token_ids", "1024"),
+        ("/generate", sampled(json!({"logit_bias": biased})), "logit_bias", "4096"),
+        ("/generate", sampled(json!({"regex": "a".repeat(2 << 20)})), "regex", "1048576"),
+        ("/generate", sampled(json!({"json_schema": {"const": "a".repeat(2 << 20)}})), "json_schema", "1048576"),
+        ("/generate", sampled(json!({"regex": "a".repeat(1 << 20), "n": 2})), "regex", "67108864"),
+        (
+            "/parse_function_call",
+            json!({"text": "a".repeat(2 << 20), "tools": tools, "tool_call_parser": "hermes"}),
+            "text",
+            "1048576",
+        ),
+    ] {
+        let (status, error) = refused(&server, path, body).await;
+        assert_eq!((status, &error["param"]), (400, &json!(param)), "{error}");
+        let message = error["message"].as_str().unwrap();
+        assert!(message.contains(param) && message.contains(limit), "{message}");
+    }
+    let text = ok(&server, "/v1/detokenize", json!({"tokens": vec![97; 1 << 20]})).await["text"].clone();
+    assert_eq!(text, "a".repeat(1 << 20));
+}
+
+/// A process that stands reads nothing: when the socket is full, calls wait in front of it, and not any number of them.
+#[tokio::test]
+async fn control_calls_to_an_engine_that_stands_are_refused_when_too_many_wait() {
+    let server = Server::start(&["--model", "scripted", "--self-probe-interval", "0"]).await;
+    server.stop_engine().await;
+    let call = async || post(&server, "/configure_logging", json!({"log_level": "info"})).await;
+    let mut refused = None;
+    for _ in 0..20_000 {
+        refused = Some(call().await).filter(|(status, _)| *status != 200);
+        if refused.is_some() {
+            break;
+        }
+    }
+    let (status, answer) = refused.expect("the socket takes so many and no more");
+    assert_eq!((status, &error(&answer)["code"]), (503, &json!("not_serving")));
+    assert!(answer["error"]["message"].as_str().unwrap().contains("64 control calls wait"), "{answer}");
+    server.signal_engine(Signal::CONT);
+    eventually(Duration::from_secs(20), async || call().await.0 == 200).await;
 }

@@ -17,7 +17,7 @@ fn reply(n: usize) -> Reply {
 }
 
 fn choice(reply: &Reply, stream: &RequestStream, echo: bool, logprobs: bool) -> Choice {
-    let echo = echo.then(|| Echo::new(reply, stream, Some("\u{1}".to_owned())));
+    let echo = echo.then(|| Echo::new(reply, stream, &Prompt::Text("\u{1}".to_owned())));
     Choice { echo, logprobs: logprobs.then(CompletionLogprobs::default), usage: Usage::default() }
 }
 

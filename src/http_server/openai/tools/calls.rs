@@ -205,10 +205,11 @@ impl CallStream {
     }
 
     fn advance_between(&mut self, pieces: &mut Vec<Piece>) -> bool {
-        let Some(letter) = self.pending.chars().next() else { return false };
-        let taken = if self.format.separates(letter) {
-            letter.len_utf8()
-        } else if letter == '{' {
+        let behind = self.pending.trim_start_matches(|letter| self.format.separates(letter));
+        let gap = self.pending.len() - behind.len();
+        let taken = if gap > 0 {
+            gap
+        } else if self.pending.starts_with('{') {
             self.mode = Mode::Call(Box::default());
             return true;
         } else if let Some(closing) = self.format.closing() {
