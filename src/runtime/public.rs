@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum_server::tls_rustls::{RustlsConfig, from_tcp_rustls};
+use axum_server::accept::NoDelayAcceptor;
+use axum_server::tls_rustls::{RustlsAcceptor, RustlsConfig};
 use axum_server::{Handle, Server, from_tcp};
 use rustls::ServerConfig;
 use rustls::crypto::ring;
@@ -58,9 +59,12 @@ pub async fn serve(
     let handle = Handle::new();
     let service = router.into_make_service_with_connect_info::<SocketAddr>();
     let serving = async {
+        let server = limited(from_tcp(listener)?, &handle, idle_limit);
+        // A token is a small packet: it is not to wait until the one before it is acknowledged.
+        let at_once = NoDelayAcceptor::new();
         match tls {
-            Some(tls) => limited(from_tcp_rustls(listener, tls)?, &handle, idle_limit).serve(service).await,
-            None => limited(from_tcp(listener)?, &handle, idle_limit).serve(service).await,
+            Some(tls) => server.acceptor(RustlsAcceptor::new(tls).acceptor(at_once)).serve(service).await,
+            None => server.acceptor(at_once).serve(service).await,
         }
     };
     let stopping = async {
