@@ -22,7 +22,8 @@ use candle::Candle;
 use case::Case;
 use clap::{Parser, ValueEnum};
 use ours::Ours;
-use radiosonde::io_struct::{KvCacheDtype, TokenId};
+use radiosonde::io_struct::{KernelBackend, KvCacheDtype, TokenId};
+use radiosonde::model_runner::weights::LoadOptions;
 use serde_json::{Value, json};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
@@ -46,6 +47,9 @@ struct Args {
     /// How keys and values are held.
     #[arg(long, value_enum, default_value = "f16")]
     kv_cache_dtype: KvCacheDtype,
+    /// Default: the fastest that this machine has.
+    #[arg(long)]
+    kernels: Option<KernelBackend>,
     /// How long a case is repeated.
     #[arg(long, default_value_t = 1.0)]
     seconds: f64,
@@ -77,7 +81,7 @@ fn main() -> Outcome<()> {
     let model = args.model.clone().map_or_else(radiosonde::model_hub::default_model, Ok)?;
     let threads = args.threads.map_or_else(|| std::thread::available_parallelism().map(Into::into), Ok)?;
     let mut engine: Box<dyn Passes> = match args.engine {
-        Engine::Radiosonde => Box::new(Ours::load(&model, threads, args.max_total_tokens, args.kv_cache_dtype)?),
+        Engine::Radiosonde => Box::new(Ours::load(&model, threads, &options(&args, threads))?),
         Engine::Candle => Box::new(Candle::load(&model)?),
     };
     say(&engine.describe()?);
@@ -91,6 +95,17 @@ fn main() -> Outcome<()> {
         run(&line?.parse()?);
     }
     Ok(())
+}
+
+fn options(args: &Args, threads: usize) -> LoadOptions {
+    LoadOptions {
+        context_length: None,
+        max_total_tokens: args.max_total_tokens,
+        threads: Some(threads),
+        pin_threads: false,
+        kv_cache_dtype: args.kv_cache_dtype,
+        kernels: args.kernels,
+    }
 }
 
 #[expect(clippy::print_stdout, reason = "the result")]

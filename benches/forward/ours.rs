@@ -61,18 +61,10 @@ impl Work {
 }
 
 impl Ours {
-    pub fn load(path: &Path, threads: usize, max_total_tokens: u32, kv_cache_dtype: KvCacheDtype) -> Outcome<Self> {
-        let options = LoadOptions {
-            context_length: None,
-            max_total_tokens,
-            threads: Some(threads),
-            pin_threads: false,
-            kv_cache_dtype,
-            kernels: None,
-        };
+    pub fn load(path: &Path, threads: usize, options: &LoadOptions) -> Outcome<Self> {
         Ok(Self {
-            runner: load(path, &options)?,
-            work: Work::read(path, kv_cache_dtype)?,
+            runner: load(path, options)?,
+            work: Work::read(path, options.kv_cache_dtype)?,
             threads,
             touched: 0,
             logits: Logits::default(),

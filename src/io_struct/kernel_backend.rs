@@ -17,11 +17,14 @@ pub enum KernelBackend {
     /// AVX-512 F, BW and VL with VNNI.
     #[value(name = "avx512-vnni")]
     Avx512Vnni,
+    /// The same with the matrix unit AMX for bytes.
+    #[value(name = "amx-int8")]
+    AmxInt8,
 }
 
 impl KernelBackend {
     /// From the slowest to the fastest.
-    pub const ALL: [Self; 4] = [Self::Portable, Self::Avx2, Self::AvxVnni, Self::Avx512Vnni];
+    pub const ALL: [Self; 5] = [Self::Portable, Self::Avx2, Self::AvxVnni, Self::Avx512Vnni, Self::AmxInt8];
 
     /// As the command line, logs and metrics name it.
     #[must_use]
@@ -31,6 +34,7 @@ impl KernelBackend {
             Self::Avx2 => "avx2",
             Self::AvxVnni => "avx-vnni",
             Self::Avx512Vnni => "avx512-vnni",
+            Self::AmxInt8 => "amx-int8",
         }
     }
 }

@@ -8,6 +8,7 @@ pub mod backend;
 pub mod lanes;
 pub mod activations;
 mod tiles;
+mod sixteens;
 pub mod tile_memory;
 mod panels;
 pub mod packed;

@@ -2,10 +2,11 @@
 
 use std::array::from_fn;
 
+use super::scratch::with_floats;
 use super::{BLOCK, LANES, Lanes, Team};
 
-/// Rows that are worked out together, while a piece of the weights is in registers.
-pub(super) const CHUNK_ROWS: usize = 8;
+/// Rows that are worked out together, while a piece of the weights is in the first cache.
+pub(super) const CHUNK_ROWS: usize = 32;
 
 /// A matrix of `rows` tokens, stored by tiles of 16 columns: tile after tile, in each tile row after row. So the threads
 /// that compute different tiles write into different slices.
@@ -66,6 +67,7 @@ pub enum Form {
 ///
 /// Rows are quantised each for itself, so a token's bytes do not depend on its neighbours in the batch.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[repr(C)]
 pub struct QuantBlock {
     /// The bytes, four to a word, lowest first.
     pub words: [i32; BLOCK / 4],
@@ -167,8 +169,8 @@ impl Activations {
         self.floats[start..].first_chunk().expect("a tile's rows lie inside of the matrix")
     }
 
-    /// Fills the matrix in, whatever its form: `values(block, row, to)` writes the 32 columns of `block` for up to eight
-    /// rows from `row` on. `cost` as for [`Team::for_each`].
+    /// Fills the matrix in, whatever its form: `values(block, row, to)` writes the 32 columns of `block` for the rows from
+    /// `row` on, as many as `to` has. `cost` as for [`Team::for_each`].
     pub fn fill<L: Lanes>(
         &mut self,
         team: &Team,
@@ -213,16 +215,22 @@ fn quantise_share<L: Lanes>(
     out: &mut [QuantBlock],
     values: &impl Fn(usize, usize, &mut [[f32; BLOCK]]),
 ) {
-    for (block, out) in out.chunks_mut(rows).enumerate() {
-        for (chunk, out) in out.chunks_mut(CHUNK_ROWS).enumerate() {
-            let mut floats = [[0.0; BLOCK]; CHUNK_ROWS];
-            let floats = &mut floats[..out.len()];
-            values(first + block, chunk * CHUNK_ROWS, floats);
-            for (out, floats) in out.iter_mut().zip(floats) {
-                *out = QuantBlock::quantise::<L>(floats);
+    with_floats(
+        rows.min(CHUNK_ROWS) * BLOCK,
+        #[inline(always)]
+        |floats| {
+            let floats = floats.as_chunks_mut().0;
+            for (block, out) in out.chunks_mut(rows).enumerate() {
+                for (chunk, out) in out.chunks_mut(CHUNK_ROWS).enumerate() {
+                    let floats = &mut floats[..out.len()];
+                    values(first + block, chunk * CHUNK_ROWS, floats);
+                    for (out, floats) in out.iter_mut().zip(floats) {
+                        *out = QuantBlock::quantise::<L>(floats);
+                    }
+                }
             }
-        }
-    }
+        },
+    );
 }
 
 #[inline(always)]

@@ -22,6 +22,8 @@ pub fn with_lanes<W: WithLanes>(backend: KernelBackend, work: W) -> W::Output {
         KernelBackend::AvxVnni => work.run::<avx2::AvxVnni>(),
         #[cfg(target_arch = "x86_64")]
         KernelBackend::Avx512Vnni => work.run::<avx512::Avx512>(),
+        #[cfg(target_arch = "x86_64")]
+        KernelBackend::AmxInt8 => work.run::<avx512::Amx>(),
         _ => work.run::<Portable>(),
     }
 }

@@ -1,7 +1,8 @@
 //! GELU, as `x Φ(x)` with the normal distribution itself and not with the usual tanh in its place.
 
-use super::activations::{CHUNK_ROWS, Shape};
+use super::activations::Shape;
 use super::elementwise::exp;
+use super::scratch::with_floats;
 use super::{Activations, Form, LANES, Lanes, PackedLinear, Team};
 
 /// `out = gelu(x Wᵀ + bias)`: the first half of a feed-forward layer in one go, so that its wide result is never written
@@ -24,16 +25,23 @@ pub fn gelu_product<L: Lanes>(
         shape.rows * weights.inputs() * weights.outputs() / LANES,
         #[inline(always)]
         |block, first, out| {
-            for half in 0..2 {
-                let mut sums = [[0.0; LANES]; CHUNK_ROWS];
-                let stripe = 2 * block + half;
-                weights.add_stripe::<L>(stripe, x, first, &mut sums[..out.len()]);
-                let bias = L::load(&bias[stripe]);
-                for (out, sum) in out.iter_mut().zip(&sums) {
-                    let out = &mut out.as_chunks_mut::<LANES>().0[half];
-                    L::store(gelu::<L>(L::add(L::load(sum), bias)), out);
-                }
-            }
+            with_floats(
+                out.len() * LANES,
+                #[inline(always)]
+                |sums| {
+                    let sums = sums.as_chunks_mut().0;
+                    for half in 0..2 {
+                        sums.fill([0.0; LANES]);
+                        let stripe = 2 * block + half;
+                        weights.add_stripe::<L>(stripe, x, first, sums);
+                        let bias = L::load(&bias[stripe]);
+                        for (out, sum) in out.iter_mut().zip(sums.iter()) {
+                            let out = &mut out.as_chunks_mut::<LANES>().0[half];
+                            L::store(gelu::<L>(L::add(L::load(sum), bias)), out);
+                        }
+                    }
+                },
+            );
         },
     );
 }

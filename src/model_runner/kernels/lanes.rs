@@ -5,10 +5,16 @@ pub mod portable;
 pub mod avx2;
 #[cfg(target_arch = "x86_64")]
 pub mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod amx;
 
 pub use portable::Portable;
 
-use super::LANES;
+use super::activations::QuantBlock;
+use super::{BLOCK, LANES};
+
+/// Sixty-four `u8` for each four of 32 columns, from the first on: four neighbours of each of sixteen rows of weights.
+pub type Planes = [[u8; 4 * LANES]; BLOCK / 4];
 
 /// A backend. All backends give bitwise the same results.
 ///
@@ -81,6 +87,24 @@ pub trait Lanes: Copy + Send + Sync + 'static {
     fn dot_small(sum: Self::Ints, bytes: Self::Bytes, word: i32) -> Self::Ints;
     /// Adds to each lane the dot product of its four bytes, of any value, and the four signed bytes of `word`.
     fn dot_bytes(sum: Self::Ints, bytes: Self::Bytes, word: i32) -> Self::Ints;
+    /// From memory.
+    fn load_ints(values: &[i32; LANES]) -> Self::Ints;
+    /// To memory.
+    fn store_bytes(bytes: Self::Bytes, to: &mut [u8; 4 * LANES]);
+
+    /// The machine has a unit that multiplies matrices of bytes: [`dot_block`](Self::dot_block) is faster than
+    /// [`dot_bytes`](Self::dot_bytes).
+    const HAS_MATRIX_UNIT: bool = false;
+
+    /// Makes the unit ready for [`dot_block`](Self::dot_block), on this thread and for good.
+    #[inline(always)]
+    fn prepare_matrix_unit() {}
+
+    /// Dot products of 32 columns: of sixteen rows of activations, each with those of sixteen rows of weights.
+    #[inline(always)]
+    fn dot_block(rows: &[QuantBlock; LANES], planes: &Planes, dots: &mut [[i32; LANES]; LANES]) {
+        dot_block_by_definition(rows, planes, dots);
+    }
 
     /// The sum of the lanes: halves are added to each other until one number is left.
     #[inline(always)]
@@ -92,6 +116,19 @@ pub trait Lanes: Copy + Send + Sync + 'static {
     #[inline(always)]
     fn largest(a: Self::Floats) -> f32 {
         fold::<Self>(a, |a, b| if a > b { a } else { b })
+    }
+}
+
+/// [`Lanes::dot_block`] without a unit.
+fn dot_block_by_definition(rows: &[QuantBlock; LANES], planes: &Planes, dots: &mut [[i32; LANES]; LANES]) {
+    for (row, dots) in rows.iter().zip(dots) {
+        *dots = [0; LANES];
+        for (word, plane) in row.words.iter().zip(planes) {
+            let word = word.to_le_bytes().map(|byte| i32::from(byte.cast_signed()));
+            for (dot, bytes) in dots.iter_mut().zip(plane.as_chunks::<4>().0) {
+                *dot += bytes.iter().zip(word).map(|(byte, word)| i32::from(*byte) * word).sum::<i32>();
+            }
+        }
     }
 }
 
@@ -125,6 +162,9 @@ macro_rules! with_every_backend {
             }
             if avx512::Avx512::is_supported() {
                 $test::<avx512::Avx512>();
+            }
+            if avx512::Amx::is_supported() {
+                $test::<avx512::Amx>();
             }
         }
     };

@@ -11,8 +11,9 @@ use super::elementwise::silu_gate;
 use super::panels::{Panel, panels};
 use super::peaks::{PEAK_COLUMNS, peaks as peaks_of};
 use super::prefetch::prefetch_ahead;
+use super::scratch::with_floats;
 use super::tile_memory::TileMemory;
-use super::tiles::{Accumulators, ByteTile, FiveTile, FloatTile, NibbleTile, Tile};
+use super::tiles::{Accumulators, ByteTile, FiveTile, FloatTile, NibbleTile, TILES_AHEAD, Tile};
 use super::{Activations, BLOCK, Columns, LANES, Lanes, Team};
 
 /// A weight matrix `W` of `outputs` rows and `inputs` columns: `y = W x`.
@@ -39,8 +40,8 @@ pub(super) enum Tiles {
     F32(TileMemory<FloatTile<f32>>),
 }
 
-/// How far ahead of their use tiles are asked for, by the first rows that meet them. Memory is some hundred nanoseconds away.
-const TILES_AHEAD: usize = 8;
+/// Rows that are worked out together, while a piece of the weights is in registers.
+const REGISTER_ROWS: usize = 8;
 
 /// So few rows are done with a tile so fast that the processor's own look-ahead gets it sooner than it could be asked for.
 const FEW_ROWS: usize = 4;
@@ -128,12 +129,14 @@ impl PackedLinear {
             for first_row in (0..x.rows()).step_by(CHUNK_ROWS) {
                 let rows = first_row..x.rows().min(first_row + CHUNK_ROWS);
                 for stripe in part..stripes.min(part + STRIPES_IN_CACHE) {
-                    let mut sums = [[0.0; LANES]; CHUNK_ROWS];
-                    let sums = &mut sums[..rows.len()];
-                    self.add_stripe::<L>(first + stripe, x, first_row, sums);
-                    for (row, sums) in rows.clone().zip(sums) {
-                        write_columns(&mut out.row(row)[stripe * LANES..], sums);
-                    }
+                    with_floats(rows.len() * LANES, |sums| {
+                        let sums = sums.as_chunks_mut().0;
+                        sums.fill([0.0; LANES]);
+                        self.add_stripe::<L>(first + stripe, x, first_row, sums);
+                        for (row, sums) in rows.clone().zip(sums) {
+                            write_columns(&mut out.row(row)[stripe * LANES..], sums);
+                        }
+                    });
                 }
                 for row in rows {
                     write_peaks(&out.row(row)[part * LANES..], &mut peaks.row(row)[part * LANES / PEAK_COLUMNS..]);
@@ -213,19 +216,26 @@ pub fn gated<L: Lanes>(team: &Team, gate_up: &PackedLinear, x: &Activations, for
         gate_up.cost(rows),
         #[inline(always)]
         |block, first, out| {
-            let ups = columns / LANES;
-            let product = |stripe| {
-                let mut sums = [[0.0; LANES]; CHUNK_ROWS];
-                gate_up.add_stripe::<L>(stripe, x, first, &mut sums[..out.len()]);
-                sums
-            };
-            let gates = [product(2 * block), product(2 * block + 1)];
-            let ups = [product(ups + 2 * block), product(ups + 2 * block + 1)];
-            for (row, out) in out.iter_mut().enumerate() {
-                for (half, out) in out.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
-                    L::store(silu_gate::<L>(L::load(&gates[half][row]), L::load(&ups[half][row])), out);
-                }
-            }
+            with_floats(
+                4 * out.len() * LANES,
+                #[inline(always)]
+                |sums| {
+                    let sums = sums.as_chunks_mut().0;
+                    sums.fill([0.0; LANES]);
+                    let (gate, up) = (2 * block, columns / LANES + 2 * block);
+                    for (stripe, sums) in [gate, gate + 1, up, up + 1].into_iter().zip(sums.chunks_mut(out.len())) {
+                        gate_up.add_stripe::<L>(stripe, x, first, sums);
+                    }
+                    let (gates, ups) = sums.split_at(2 * out.len());
+                    for half in 0..2 {
+                        let (gates, ups) = (&gates[half * out.len()..], &ups[half * out.len()..]);
+                        for ((out, gate), up) in out.iter_mut().zip(gates).zip(ups) {
+                            let out = &mut out.as_chunks_mut::<LANES>().0[half];
+                            L::store(silu_gate::<L>(L::load(gate), L::load(up)), out);
+                        }
+                    }
+                },
+            );
         },
     );
 }
@@ -243,8 +253,9 @@ fn write_peaks(columns: &[f32], peaks: &mut [f32]) {
 }
 
 fn add_product<L: Lanes, T: Tile>(tiles: &[T], x: &Activations, first: usize, out: &mut [[f32; LANES]]) {
-    for (chunk, out) in out.chunks_mut(CHUNK_ROWS).enumerate() {
-        let row = first + chunk * CHUNK_ROWS;
+    let done = T::add_in_unit::<L>(tiles, x, first, out);
+    for (chunk, out) in out[done..].chunks_mut(REGISTER_ROWS).enumerate() {
+        let row = first + done + chunk * REGISTER_ROWS;
         let ahead = if row == 0 && out.len() > FEW_ROWS { TILES_AHEAD } else { 0 };
         match out.len() {
             1 => add_rows::<L, T, 1>(tiles, ahead, x, row, out),

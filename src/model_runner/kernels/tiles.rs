@@ -5,13 +5,23 @@ use bytemuck::{Pod, Zeroable};
 use half::{bf16, f16};
 
 use super::activations::QuantBlock;
+use super::sixteens::add_sixteens;
 use super::{Activations, BLOCK, LANES, Lanes};
 
 /// Output columns of sixteen rows, one row a token.
 pub(super) type Accumulators<L, const M: usize> = [<L as Lanes>::Floats; M];
 
+/// How far ahead of their use tiles are asked for, by the first rows that meet them. Memory is some hundred nanoseconds away.
+pub(super) const TILES_AHEAD: usize = 8;
+
 /// A tile of any format.
 pub(super) trait Tile: Pod + Send + Sync {
+    /// Adds the product of these tiles, a whole row of them, to as many rows from `first` on as a matrix unit takes, which is
+    /// none where there is no unit for them; returns how many.
+    #[inline(always)]
+    fn add_in_unit<L: Lanes>(_: &[Self], _: &Activations, _: usize, _: &mut [[f32; LANES]]) -> usize {
+        0
+    }
     /// Adds its product with 32 columns of `M` rows of `x`. The order of all roundings is the same for every `M`.
     fn add_product<L: Lanes, const M: usize>(
         &self,
@@ -82,7 +92,7 @@ plain!(
 );
 
 /// What the tiles of few bits have in common.
-trait QuantTile: Pod + Send + Sync {
+pub(super) trait QuantTile: Pod + Send + Sync {
     /// The planes, ordered as the words of an activation block.
     fn planes<L: Lanes>(&self) -> [L::Bytes; BLOCK / 4];
     /// The dot product for this range of `q`.
@@ -94,7 +104,24 @@ trait QuantTile: Pod + Send + Sync {
 }
 
 /// `sum += (q · a) * (scale * scale_a)`, then `sum += min * sum_a`.
+#[inline(always)]
+pub(super) fn add_scaled<L: Lanes>(
+    sum: L::Floats,
+    dot: L::Ints,
+    x: &QuantBlock,
+    scale: L::Floats,
+    min: L::Floats,
+) -> L::Floats {
+    let sum = L::mul_add(L::to_floats(dot), L::mul(scale, L::splat(x.scale)), sum);
+    L::mul_add(min, L::splat(x.sum), sum)
+}
+
 impl<T: QuantTile> Tile for T {
+    #[inline(always)]
+    fn add_in_unit<L: Lanes>(tiles: &[T], x: &Activations, first: usize, out: &mut [[f32; LANES]]) -> usize {
+        if L::HAS_MATRIX_UNIT { add_sixteens::<L, T>(tiles, x, first, out) } else { 0 }
+    }
+
     #[inline(always)]
     fn add_product<L: Lanes, const M: usize>(
         &self,
@@ -104,17 +131,14 @@ impl<T: QuantTile> Tile for T {
         sums: &mut Accumulators<L, M>,
     ) {
         let planes = self.planes::<L>();
-        let [scale, min] = self.scale_and_min();
-        let (scale, min) = (L::widen(scale), L::widen(min));
+        let [scale, min] = self.scale_and_min().map(L::widen);
         let x: &[QuantBlock; M] = x.quants(block, row);
         for (sum, x) in sums.iter_mut().zip(x) {
             let mut dots = [L::no_ints(); 2];
             for (word, plane) in planes.iter().enumerate() {
                 dots[word % 2] = T::dot::<L>(dots[word % 2], *plane, x.words[word]);
             }
-            let dot = L::to_floats(L::add_ints(dots[0], dots[1]));
-            *sum = L::mul_add(dot, L::mul(scale, L::splat(x.scale)), *sum);
-            *sum = L::mul_add(min, L::splat(x.sum), *sum);
+            *sum = add_scaled::<L>(*sum, L::add_ints(dots[0], dots[1]), x, scale, min);
         }
     }
 

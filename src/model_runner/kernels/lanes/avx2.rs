@@ -216,4 +216,16 @@ impl<const VNNI: bool> Lanes for Registers256<VNNI> {
         let sixteens = bytes.map(|half| registers!(_mm256_slli_epi32::<4>(dot_pairs(high(half), word))));
         Self::add_ints(Self::dot_small(sum, Self::low_nibbles(bytes), word), sixteens)
     }
+    #[inline(always)]
+    fn load_ints(values: &[i32; LANES]) -> Ints {
+        // SAFETY: the reference covers the two times 32 bytes that are read; no alignment is required.
+        unsafe { [_mm256_loadu_si256(values.as_ptr().cast()), _mm256_loadu_si256(values[8..].as_ptr().cast())] }
+    }
+    #[inline(always)]
+    fn store_bytes(bytes: [__m256i; 2], to: &mut [u8; 4 * LANES]) {
+        for (to, from) in to.as_chunks_mut::<32>().0.iter_mut().zip(bytes) {
+            // SAFETY: `to` covers the 32 bytes that are written; no alignment is required.
+            unsafe { _mm256_storeu_si256(to.as_mut_ptr().cast(), from) };
+        }
+    }
 }

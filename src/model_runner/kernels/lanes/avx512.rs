@@ -1,13 +1,20 @@
-//! One 512-bit register: AVX-512 with VNNI.
+//! One 512-bit register: AVX-512 with VNNI, with and without the matrix unit AMX.
 #![expect(unsafe_code, reason = "vector intrinsics")]
 
 use std::arch::x86_64::*;
 
-use super::{LANES, Lanes};
+use super::super::activations::QuantBlock;
+use super::{LANES, Lanes, Planes, amx, dot_block_by_definition};
 
 /// Sixteen lanes as one register.
 #[derive(Debug, Clone, Copy)]
-pub struct Avx512;
+pub struct Registers512<const AMX: bool>;
+
+/// Servers of the last years.
+pub type Avx512 = Registers512<false>;
+
+/// Xeons since the fourth generation (Sapphire Rapids).
+pub type Amx = Registers512<true>;
 
 /// Runs register-only intrinsics.
 macro_rules! registers {
@@ -18,7 +25,7 @@ macro_rules! registers {
     };
 }
 
-impl Lanes for Avx512 {
+impl<const AMX: bool> Lanes for Registers512<AMX> {
     type Floats = __m512;
     type Ints = __m512i;
     type Bytes = __m512i;
@@ -32,6 +39,7 @@ impl Lanes for Avx512 {
             && is_x86_feature_detected!("avx2")
             && is_x86_feature_detected!("fma")
             && is_x86_feature_detected!("f16c")
+            && (!AMX || amx::is_supported())
     }
     #[inline]
     fn vectorise<R>(work: impl FnOnce() -> R) -> R {
@@ -39,7 +47,7 @@ impl Lanes for Avx512 {
         fn compiled<R>(work: impl FnOnce() -> R) -> R {
             work()
         }
-        assert!(Self::is_supported(), "AVX-512 kernels on a machine without AVX-512 VNNI");
+        assert!(Self::is_supported(), "AVX-512 kernels (with AMX: {AMX}) on a machine without");
         // SAFETY: the machine has the features.
         unsafe { compiled(work) }
     }
@@ -166,5 +174,32 @@ impl Lanes for Avx512 {
     #[inline(always)]
     fn dot_bytes(sum: __m512i, bytes: __m512i, word: i32) -> __m512i {
         registers!(_mm512_dpbusd_epi32(sum, bytes, _mm512_set1_epi32(word)))
+    }
+    #[inline(always)]
+    fn load_ints(values: &[i32; LANES]) -> __m512i {
+        // SAFETY: the reference covers the 64 bytes that are read; no alignment is required.
+        unsafe { _mm512_loadu_si512(values.as_ptr().cast()) }
+    }
+    #[inline(always)]
+    fn store_bytes(bytes: __m512i, to: &mut [u8; 4 * LANES]) {
+        // SAFETY: the reference covers the 64 bytes that are written; no alignment is required.
+        unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), bytes) }
+    }
+
+    const HAS_MATRIX_UNIT: bool = AMX;
+
+    #[inline(always)]
+    fn prepare_matrix_unit() {
+        if AMX {
+            amx::prepare();
+        }
+    }
+    #[inline(always)]
+    fn dot_block(rows: &[QuantBlock; LANES], planes: &Planes, dots: &mut [[i32; LANES]; LANES]) {
+        if AMX {
+            amx::dot_block(rows, planes, dots);
+        } else {
+            dot_block_by_definition(rows, planes, dots);
+        }
     }
 }

@@ -133,4 +133,12 @@ impl Lanes for Portable {
             sum[lane] + products.sum::<i32>()
         })
     }
+    #[inline(always)]
+    fn load_ints(values: &[i32; LANES]) -> [i32; LANES] {
+        *values
+    }
+    #[inline(always)]
+    fn store_bytes(bytes: [u8; 4 * LANES], to: &mut [u8; 4 * LANES]) {
+        *to = bytes;
+    }
 }

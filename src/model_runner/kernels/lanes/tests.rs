@@ -69,9 +69,11 @@ fn check_bytes<L: Lanes>(random: &mut StdRng) {
     assert_eq!(Portable::add_ints(low, high), [3; LANES]);
 }
 
+const EXTREMES: [(u8, i8); 3] = [(255, i8::MIN), (255, i8::MAX), (128, i8::MIN)];
+
 /// The largest products that there are: no sum on the way may saturate.
 fn check_extremes<L: Lanes>() {
-    for (byte, signed) in [(255u8, i8::MIN), (255, i8::MAX), (128, i8::MIN)] {
+    for (byte, signed) in EXTREMES {
         let word = i32::from_le_bytes([signed.cast_unsigned(); 4]);
         let dot = L::to_floats(L::dot_bytes(L::no_ints(), L::load_bytes(&[byte; 4 * LANES]), word));
         let expected = 4 * i32::from(byte) * i32::from(signed);
@@ -79,9 +81,40 @@ fn check_extremes<L: Lanes>() {
     }
 }
 
+/// Sixteen rows at a time, of any bytes and of the largest.
+fn check_matrix_unit<L: Lanes>() {
+    let mut random = StdRng::seed_from_u64(2);
+    let mut bytes = || (random.random::<u8>(), random.random::<i8>());
+    check_dots::<L>(&mut bytes);
+    for (byte, signed) in EXTREMES {
+        check_dots::<L>(&mut || (byte, signed));
+    }
+}
+
+fn check_dots<L: Lanes>(bytes: &mut impl FnMut() -> (u8, i8)) {
+    let planes: Planes = std::array::from_fn(|_| std::array::from_fn(|_| bytes().0));
+    let words = |bytes: &mut dyn FnMut() -> (u8, i8)| {
+        std::array::from_fn(|_| i32::from_le_bytes(std::array::from_fn(|_| bytes().1.cast_unsigned())))
+    };
+    let rows = std::array::from_fn(|_| QuantBlock { words: words(bytes), scale: f32::NAN, sum: f32::NAN });
+    let mut dots = [[i32::MAX; LANES]; LANES];
+    L::prepare_matrix_unit();
+    L::dot_block(&rows, &planes, &mut dots);
+    for (row, dots) in rows.iter().zip(&dots) {
+        let mut expected = L::no_ints();
+        for (plane, word) in planes.iter().zip(row.words) {
+            let mut stored = [0; 4 * LANES];
+            L::store_bytes(L::load_bytes(plane), &mut stored);
+            expected = L::dot_bytes(expected, L::load_bytes(&stored), word);
+        }
+        assert_eq!(floats::<L>(L::to_floats(L::load_ints(dots))), floats::<L>(L::to_floats(expected)));
+    }
+}
+
 fn check_backend<L: Lanes>() {
     L::vectorise(check::<L>);
     L::vectorise(check_extremes::<L>);
+    L::vectorise(check_matrix_unit::<L>);
 }
 
 #[test]
@@ -95,6 +128,7 @@ fn a_backend_that_the_machine_lacks_is_refused() {
     for (is_supported, run) in [
         (avx2::AvxVnni::is_supported(), (|| avx2::AvxVnni::vectorise(|| ())) as fn()),
         (avx512::Avx512::is_supported(), || avx512::Avx512::vectorise(|| ())),
+        (avx512::Amx::is_supported(), || avx512::Amx::vectorise(|| ())),
     ] {
         assert_eq!(std::panic::catch_unwind(run).is_ok(), is_supported);
     }

@@ -114,10 +114,10 @@ fn products_on_every_backend() {
 fn a_row_depends_on_nothing_else<L: Lanes>() {
     for matrix in matrices(4) {
         let [mut expected, mut got] = [Columns::default(), Columns::default()];
-        matrix.forward::<Portable>(&Team::new(1), &activations(0..21, matrix.form()), &mut expected);
-        matrix.forward::<L>(&Team::new(3), &activations(0..21, matrix.form()), &mut got);
+        matrix.forward::<Portable>(&Team::new(1), &activations(0..53, matrix.form()), &mut expected);
+        matrix.forward::<L>(&Team::new(3), &activations(0..53, matrix.form()), &mut got);
         assert_eq!(bits(&got), bits(&expected));
-        for rows in 1..=9 {
+        for rows in (1..=9).chain([15, 16, 17, 33]) {
             matrix.forward::<L>(&Team::new(2), &activations(5..5 + rows, matrix.form()), &mut got);
             for tile in 0..OUTPUTS / LANES {
                 assert_eq!(got.tile(tile), &expected.tile(tile)[5..5 + rows], "{rows} rows");
@@ -133,7 +133,7 @@ fn rows_on_every_backend() {
 
 /// More outputs than one thread's share, no multiple of anything, and all below the zeros that the last tile is filled with.
 fn rows_are_columns_with_their_peaks<L: Lanes>() {
-    let (outputs, rows) = (1003, 11);
+    let (outputs, rows) = (1003, 43);
     let weights = (0..outputs * INPUTS).map(|at| -1.0 - ((at * 7919) % 1009) as f32 / 64.0).collect();
     let matrix = PackedLinear::pack_floats(weights, INPUTS, Fills::NONE, FloatWeights::Round).unwrap();
     let mut x = Activations::default();
@@ -184,7 +184,7 @@ fn gated_is_both_products_and_the_gate<L: Lanes>() {
         [(Some(matrix), Form::Int8), (again, Form::Float)]
     }) {
         let gate_up = gate_up.expect("the same matrix");
-        let (x, team, mut out) = (activations(0..13, gate_up.form()), Team::new(2), Activations::default());
+        let (x, team, mut out) = (activations(0..53, gate_up.form()), Team::new(2), Activations::default());
         gated::<L>(&team, &gate_up, &x, form, &mut out);
         let mut both = Columns::default();
         gate_up.forward::<Portable>(&team, &x, &mut both);
