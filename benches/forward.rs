@@ -48,7 +48,7 @@ struct Args {
     #[arg(long, value_enum, default_value = "f16")]
     kv_cache_dtype: KvCacheDtype,
     /// Default: the fastest that this machine has.
-    #[arg(long)]
+    #[arg(long, env = "RADIOSONDE_KERNELS")]
     kernels: Option<KernelBackend>,
     /// How long a case is repeated.
     #[arg(long, default_value_t = 1.0)]

@@ -18,6 +18,7 @@ const AMX_TILE: u32 = 1 << 24;
 const AMX_INT8: u32 = 1 << 25;
 
 /// Shapes of the tile registers, as `ldtilecfg` reads them.
+#[derive(PartialEq)]
 #[repr(C, align(64))]
 struct Config {
     palette: u8,
@@ -60,7 +61,8 @@ fn ask_for_tiles() -> bool {
     false
 }
 
-/// Gives the tile registers their shapes, unless they have them: that takes ten times as long as to ask.
+/// Gives the tile registers their shapes, unless they have them: that takes ten times as long as to ask. Others on this
+/// thread, such as candle, may have given them shapes of their own.
 #[inline(always)]
 pub(super) fn prepare() {
     let mut now = MaybeUninit::<Config>::uninit();
@@ -70,8 +72,8 @@ pub(super) fn prepare() {
         asm!("sttilecfg [{}]", in(reg) now.as_mut_ptr(), options(nostack, preserves_flags));
         now.assume_init()
     };
-    if now.palette != CONFIG.palette {
-        // SAFETY: as above, of what is read; nobody else in this process uses the registers.
+    if now != CONFIG {
+        // SAFETY: as above, of what is read.
         unsafe { asm!("ldtilecfg [{}]", in(reg) &raw const CONFIG, options(nostack, preserves_flags, readonly)) };
     }
 }
@@ -96,5 +98,27 @@ pub(super) fn dot_block(rows: &[QuantBlock; LANES], planes: &Planes, dots: &mut 
             out("tmm0") _, out("tmm1") _, out("tmm2") _,
             options(nostack, preserves_flags)
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As a library does that multiplies with tiles of its own.
+    #[test]
+    fn shapes_of_others_are_replaced() {
+        if !is_supported() {
+            return;
+        }
+        let foreign = Config { palette: 1, start_row: 0, reserved: [0; 14], row_bytes: [0; 16], rows: [0; 16] };
+        let foreign = Config { row_bytes: CONFIG.row_bytes.map(|bytes| bytes / 2), rows: CONFIG.rows, ..foreign };
+        // SAFETY: the machine has AMX, and as much as a `Config` is read.
+        unsafe { asm!("ldtilecfg [{}]", in(reg) &raw const foreign, options(nostack, preserves_flags, readonly)) };
+        prepare();
+        let row = QuantBlock { words: [0x0101_0101; 8], ..QuantBlock::default() };
+        let mut dots = [[0; LANES]; LANES];
+        dot_block(&[row; LANES], &[[1; 4 * LANES]; 8], &mut dots);
+        assert_eq!(dots, [[32; LANES]; LANES]);
     }
 }
